@@ -1,6 +1,7 @@
 """Every YAML file of every group composes, unknown keys are refused, and ``base=`` names another run."""
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import base_words, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, own_folders, use
 from ntl.config.identity import plain
-from ntl.training.train import help_text
 
+help_text = runpy.run_path(str(CONFIG_DIR.parent / "train.py"))["help_text"]
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
 

@@ -3,16 +3,14 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ntl.config import Config, DecodingConfig, UserError, run_id
-from ntl.decoding import decode as decode_examples
-from ntl.evaluation import number_metrics
+from ntl.config import Config, UserError, run_id
 from ntl.results import read_record
-from ntl.training import decode, run
+from ntl.training import run
 from ntl.training.best import Best, best_of
 from ntl.training.checkpoints import by_step, step_of
 from ntl.training.folder import remove_leftovers
@@ -127,28 +125,6 @@ def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_in
     shutil.rmtree(folder / "checkpoint-4")
     with pytest.raises(UserError, match=r"checkpoint-4: the best checkpoint so far, and it is not there whole"):
         run(config)
-
-
-def test_decoded_validation_is_the_score_of_the_answers(parts) -> None:
-    """A model of random weights, and the answers that the test's own decoding gives."""
-    made = parts("trainer.eval_rows=7")
-    for name, parameter in made.model.named_parameters():
-        parameter.data.mul_(40 if "wte" in name else 1)
-    state = [tensor.clone() for tensor in made.model.state_dict().values()]
-    found = decode.decode_validation(made)
-    examples = [made.encoded("validation")[index] for index in range(7)]
-    answers = decode_examples(
-        DecodingConfig(name="greedy"),
-        model=made.model,
-        tokenizer=made.tokenizer,
-        examples=examples,
-        collate=made.collator.prompts,
-        max_new_tokens=decode.max_new_tokens(made),
-    )
-    texts: Sequence[str] = [answer.text for answer in answers]
-    expected = number_metrics(texts, [made.rows("validation")[index]["answer"] for index in range(7)])
-    assert found == {name: expected[name] for name in ("accuracy", "mae") if math.isfinite(expected[name])}
-    assert all(before.equal(after) for before, after in zip(state, made.model.state_dict().values(), strict=True))
 
 
 def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_path: Path) -> None:

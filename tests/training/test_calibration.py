@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ntl.config import UserError
 from ntl.losses.rows import number_rows
 from ntl.numbers import NumberVocabulary
-from ntl.training import run
 from ntl.training.calibration import COLUMNS, calibration, digit_probabilities
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "calibrate.py"))["main"]
@@ -66,9 +64,3 @@ def test_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(finished)]) == 0
     line = capsys.readouterr().out
     assert f"test  labels {scores['labels']}  accuracy {scores['accuracy']:.5g}  " in line
-
-
-def test_a_head_without_digits(small) -> None:
-    folder = run(small("model=gpt2_tiny_regression", "trainer.max_steps=2")).parent
-    with pytest.raises(UserError, match=r"model=gpt2_tiny_regression has no distribution over digits"):
-        main([str(folder)])

@@ -1,4 +1,4 @@
-"""The banner, signals, progress lines and probes of a training."""
+"""The arguments of the Trainer, and the banner, signals, progress lines and probes of a training."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import TrainerControl
 
-from ntl.config import compose
+from ntl.config import UserError, compose
 from ntl.decoding.batches import Answer
-from ntl.results import read_record
-from ntl.training import callbacks, run
+from ntl.training import callbacks
+from ntl.training.arguments import training_arguments
 from ntl.training.callbacks import Probe, StopOnSignal, banner
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.tracking import METRICS
+from ntl.training.trainer import ObjectiveTrainer
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 
@@ -91,38 +91,6 @@ def test_a_job_that_is_about_to_be_killed_saves_and_goes_on(handlers) -> None:
         assert _after_a_step(stop) == (True, True)
 
 
-def probes(folder: Path) -> list[dict]:
-    return [line for line in read_metrics(folder / METRICS) if "probe" in line]
-
-
-def weights(folder: Path):
-    return load_file(folder / "checkpoints" / "checkpoint-12" / "model.safetensors")
-
-
-@pytest.mark.slow
-def test_the_same_weights_with_and_without_and_after_a_resume(settings, tmp_path: Path) -> None:
-    # With dropout: a probe that drew random numbers would change every later step.
-    words = settings("model.dropout=0.3", dataset="multiplication")
-    without, probed = (
-        run(compose([*words, f"output_dir={tmp_path / str(steps)}", f"probe_steps={steps}"])).parent for steps in (0, 4)
-    )
-    assert without.name == probed.name
-    assert probes(without) == []
-    before = probes(probed)
-    assert [line["step"] for line in before] == [4, 8, 12]
-    expected = weights(without)
-    assert all((tensor == expected[key]).all() for key, tensor in weights(probed).items())
-    records = [read_record(folder / "record.json") for folder in (without, probed)]
-    assert records[0].metrics == records[1].metrics
-    named = {f"probe_mape/{group}" for line in before for group in line["probe"]}
-    assert {name for name in records[1].curves if name.startswith("probe")} == named
-    # The history of a checkpoint has the probes before it: a resumed run has each of them once.
-    (probed / "record.json").unlink()
-    resume = f"resume={probed / 'checkpoints' / 'checkpoint-6'}"
-    run(compose([*words, f"output_dir={probed.parent}", "probe_steps=4", resume]))
-    assert probes(probed) == before
-
-
 def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, monkeypatch) -> None:
     sizes = ["dataset.test_rows_per_cell=25", "dataset.max_digits=2", "dataset.extrapolate_digits=3"]
     made = Probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
@@ -142,7 +110,7 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
 
 def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
     made = parts("trainer.batch_size=8", "trainer.accumulation_steps=3", "trainer.eval_rows=7")
-    trainer, rows = made.trainer(tmp_path / "checkpoints"), made.encoded("train")
+    trainer, rows = ObjectiveTrainer(made, tmp_path / "checkpoints"), made.encoded("train")
     lengths = [len(rows[index]["question_ids"]) + len(rows[index]["answer_ids"]) for index in range(96)]
     tokens = float(f"{24 * sum(lengths) / 96:.2g}")
     size = sum(parameter.numel() for parameter in made.model.parameters())
@@ -154,3 +122,34 @@ def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
     assert steps == f"  steps   12, each of 24 rows, about {tokens:,.0f} tokens"
     assert folder == f"  folder  {tmp_path / 'the-run'}"
     assert banner(made, trainer, tmp_path, step=8)[4].startswith("  steps   8 of 12 done, each of 24 rows")
+
+
+CPU = ["device=cpu", "dataset=noisy_numbers"]
+
+
+def _arguments(*overrides: str, folder: Path = Path("runs/x/checkpoints")):
+    return training_arguments(compose([*CPU, *overrides]), folder)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name", "options"),
+    [
+        ("plateau", "reduce_lr_on_plateau", {"factor": 0.25, "patience": 3}),
+        ("linear", "linear", {}),
+        ("cosine", "cosine", {}),
+        ("constant", "constant_with_warmup", {}),
+    ],
+)
+def test_schedules(schedule: str, name: str, options: dict[str, float]) -> None:
+    plateau = ["trainer.factor=0.25", "trainer.patience=3", "trainer.eval_steps=10"]
+    arguments = _arguments(f"trainer.schedule={schedule}", *plateau)
+    assert arguments.lr_scheduler_type == name
+    assert arguments.lr_scheduler_kwargs == options
+    # The plateau watches this, and lower is better.
+    assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
+
+
+def test_probes_need_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="probe_steps: works on one device"):
+        _arguments("probe_steps=5")

@@ -1,9 +1,11 @@
-"""Complete checkpoints, which of them are kept, and what they say of their run, data and weights."""
+"""Complete checkpoints, which of them are kept, the weights in them, and crafted files in place of theirs."""
 
-import hashlib
+import io
 import json
 import os
-import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +13,25 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GraniteMoeConfig, GraniteMoeForCausalLM
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
 from ntl.config.model import LoraConfig
+from ntl.evaluation import score_predictions
 from ntl.models.lora import add_lora, trained_state
+from ntl.training import run
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
-    Meters,
     by_step,
     check_data,
     keep_newest,
     newest_whole,
     prune,
-    read_meters,
     step_of,
     write_json,
     write_manifest,
 )
-from ntl.training.weights import has_adapters, load_model, load_sharded, save_model
+from ntl.training.predictor import predict
+from ntl.training.weights import load_model, load_sharded, save_model
 
 
 def _checkpoint(folder: Path, step: int) -> Path:
@@ -40,6 +43,10 @@ def _checkpoint(folder: Path, step: int) -> Path:
     return checkpoint
 
 
+def _steps(folder: Path) -> list[int]:
+    return [step_of(path) for path in by_step(folder)]
+
+
 @pytest.mark.parametrize("damage", [lambda content: content[:7] + b"\1" + content[8:], lambda content: content[:-1]])
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "manifest.json"])
 def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, name: str, damage: Any) -> None:
@@ -49,19 +56,6 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, n
     assert newest_whole(tmp_path) == (older, [newer])
     (newer / name).unlink()
     assert newest_whole(tmp_path) == (older, [newer])
-
-
-@pytest.mark.parametrize("manifest", ["[]", "{}", '{"../other": "HASH"}'])
-def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
-    """Nor is one that names a file elsewhere."""
-    checkpoint = _checkpoint(tmp_path, 5)
-    (tmp_path / "other").write_bytes(b"")
-    (checkpoint / "manifest.json").write_text(manifest.replace("HASH", hashlib.sha256(b"").hexdigest()))
-    assert newest_whole(tmp_path) == (None, [checkpoint])
-
-
-def _steps(folder: Path) -> list[int]:
-    return [step_of(path) for path in by_step(folder)]
 
 
 def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
@@ -77,9 +71,7 @@ def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
 def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     for step in (9, 100, 20):
         _checkpoint(tmp_path, step)
-    for other in ("checkpoint-best", "notes"):
-        (tmp_path / other).mkdir()
-        assert step_of(tmp_path / other) == -1
+    (tmp_path / "checkpoint-best").mkdir()
     assert _steps(tmp_path) == [100, 20, 9]
     assert newest_whole(tmp_path / "none") == (None, [])
     prune(tmp_path / "checkpoint-100", keep=2)
@@ -91,45 +83,11 @@ def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     assert _steps(tmp_path) == [20]
 
 
-def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    path, meters = tmp_path / "meters.json", Meters([1 / 3, 2**53 + 0.0, 5e-324], 17, [96, 123456789], 1.25)
-    write_json(path, meters._asdict())
-    assert read_meters(path) == meters
-
-
 def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
-    check_data(tmp_path, {"train.jsonl": "cc"})  # a checkpoint that does not say
     write_json(tmp_path / DATA, {"train.jsonl": "aa", "test.jsonl": "bb"})
     check_data(tmp_path, {"test.jsonl": "bb", "train.jsonl": "aa"})
-    with pytest.raises(
-        UserError, match=r"test\.jsonl had sha256 bb and has None, train\.jsonl had sha256 aa and has cc"
-    ):
+    with pytest.raises(UserError, match=r"test\.jsonl had sha256 bb and has None, train\.jsonl had sha256 aa and has"):
         check_data(tmp_path, {"train.jsonl": "cc"})
-
-
-def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(tmp_path: Path, monkeypatch) -> None:
-    events: list[str] = []
-    sync, replace = os.fsync, os.replace
-
-    def fsync(handle: int) -> None:
-        inode = os.fstat(handle).st_ino
-        events.extend(name(path) for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
-        sync(handle)
-
-    def name(path: Path | str) -> str:
-        # A file that is being written has a random part in its name.
-        return re.sub(r"json[.].*[.]part$", "json.part", Path(path).name)
-
-    def rename(source: str, target: Path) -> None:
-        events.append(f"{name(source)} -> {target.name}")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", rename)
-    _checkpoint(tmp_path, 5)
-    new = ".manifest.json.part"
-    files = ["model.safetensors", "trainer_state.json"]
-    assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]
 
 
 SHAPE = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -151,7 +109,7 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(weight, weights[name]) for name, weight in one.state_dict().items())
 
 
-@pytest.mark.parametrize(("load", "given"), [(load_model, False), (load_model, True), (load_sharded, False)])
+@pytest.mark.parametrize(("load", "given"), [(load_model, False), (load_sharded, True)])
 @pytest.mark.parametrize("make", [gpt2, experts])
 def test_put_back_bit_for_bit(make: Any, load: Any, given: bool, tmp_path: Path) -> None:
     """Also where the weights are given, as those of a sharded model are."""
@@ -167,11 +125,76 @@ def test_adapters(tmp_path: Path) -> None:
     models = [add_lora(gpt2(seed), LoraConfig(rank=2)) for seed in (1, 1)]
     for weight in trained_state(models[0]).values():
         weight.normal_()
-    assert has_adapters(models[0])
-    assert not has_adapters(gpt2(1))
     save_model(models[0], tmp_path)
     load_model(models[1], tmp_path)
     assert same(models[1], models[0])
     ids = torch.tensor([[1, 2, 3]])
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(plain(ids).logits, models[0].eval()(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+class _Evil:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.fixture
+def crafted(tmp_path: Path) -> Iterator[bytes]:
+    """A file of torch that would make a folder if it were unpickled."""
+    executed, buffer = tmp_path / "executed", io.BytesIO()
+    torch.save(_Evil(executed), buffer)
+    torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)
+    executed.rmdir()
+    yield buffer.getvalue()
+    assert not executed.exists()
+
+
+RESUMED = ["data.json", "meters.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "run.json", "scaler.pt"]
+RESUMED += ["scheduler.pt", "trainer_state.json"]
+UNREAD = ["config.json", "pytorch_model.bin", "adapter_model.bin", "training_args.bin", "pytorch_model_fsdp.bin"]
+
+
+@pytest.mark.parametrize("names", [[name] for name in RESUMED] + [UNREAD], ids=[*RESUMED, "unread"])
+def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: Path, small) -> None:
+    (finished / "record.json").unlink()
+    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
+    unfinished = finished / "checkpoints" / "checkpoint-6"
+    for name in names:
+        (unfinished / name).write_bytes(crafted)
+    write_manifest(unfinished)
+    with suppress(Exception):  # whatever the libraries make of it
+        run(small())
+    assert (finished / "record.json").is_file() == (names == UNREAD)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoints/checkpoint-12/model.safetensors", "checkpoints/checkpoint-12/config.json"),
+        *("tokenizer/tokenizer.json", "config.yaml", "predictions.jsonl", "record.json"),
+    ],
+)
+def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path, small) -> None:
+    path = finished / name
+    path.write_bytes(crafted)
+    if "checkpoint-12" in name:
+        write_manifest(path.parent)
+    actions = {"predictions.jsonl": lambda: score_predictions(path), "record.json": lambda: run(small())}
+    with pytest.raises(UserError):
+        actions.get(name, lambda: predict(finished, say=[].append))()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_folder_of_pretrained_weights_executes_nothing(
+    name: str, crafted: bytes, finished: Path, settings, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "pretrained"))
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(crafted)
+    others = [word for word in settings() if not word.startswith("model.")]
+    places = ["model=hf", f"model.path={folder}", f"output_dir={tmp_path / 'other'}"]
+    with pytest.raises(UserError, match=str(folder)):
+        run(compose([*others, *places]))

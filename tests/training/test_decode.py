@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from itertools import groupby
 from pathlib import Path
 from statistics import mean, median_low
 from typing import Any
@@ -89,30 +88,6 @@ def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Pat
     assert float(baselines["mean"]) == pytest.approx(mean(targets))
     assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
     assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
-
-
-def test_splits_and_groups(parts, calls, tmp_path: Path) -> None:
-    made = parts(dataset="multiplication")
-    decode_splits(made, made.dataset.test_splits, tmp_path / "predictions.jsonl")
-    _, lines = read_predictions(tmp_path / "predictions.jsonl")
-    assert [split for split, _ in groupby(line["split"] for line in lines)] == ["interpolate", "extrapolate"]
-    groups = {line["group"] for line in lines if line["split"] == "extrapolate"}
-    assert groups == {"1x4", "2x4", "3x4", "4x1", "4x2", "4x3", "4x4"}
-    assert all("truth" not in line for line in lines)
-    # Each split begins anew: its first prediction is a "1".
-    firsts = {line["split"]: line["prediction"] for line in reversed(lines)}
-    assert firsts == {"interpolate": "1", "extrapolate": "1"}
-
-
-def test_text_has_no_constants(parts, calls, tmp_path: Path, monkeypatch) -> None:
-    made = parts()
-    monkeypatch.setattr(made.dataset, "metrics", "text", raising=False)
-    decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
-    header, lines = read_predictions(tmp_path / "predictions.jsonl")
-    assert (header["metrics"], header["baselines"]) == ("text", {})
-    # The word-start token and two digits of four: the end is missing.
-    counts = {(line["tokens_correct"], line["tokens_total"], line["tokens_generated"]) for line in lines}
-    assert counts == {(3, 4, 3)}
 
 
 def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path) -> None:

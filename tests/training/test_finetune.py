@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers.training_args import OptimizerNames
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.config.trainer import OPTIMIZERS, TORCH_OPTIMIZERS
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.hub import digest, weight_files
 from ntl.system.machine import uses_bf16
 from ntl.training import run
-from ntl.training.checkpoints import read_run
-from ntl.training.parts import RunParts
+from ntl.training.checkpoints import RUN, read_json
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -37,15 +34,6 @@ def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Con
     places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}", "device=cpu"]
     given = ["model=hf", "tokenizer=digit", f"model.path={weights}", "trainer.max_input_length=64"]
     return lambda *overrides: compose([*DATA, *places, *given, *overrides])
-
-
-def test_weights_of_a_bfloat16_file_are_trained_in_float32(finetune, weights: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16).save_pretrained(weights)
-    model = RunParts(finetune(), print).model
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert json.loads((weights / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,23 +88,12 @@ def test_another_precision_on_another_device_is_refused(small, run_interrupted, 
     config = small("trainer.bf16=auto")
     run_interrupted(config, 3)
     checkpoint = Path(config.output_dir) / run_id(config) / "checkpoints" / "checkpoint-3"
-    used = read_run(checkpoint)["bf16"]
+    used = read_json(checkpoint / RUN)["bf16"]
     assert used is uses_bf16("auto", torch.device("cpu"))
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: not used)
     with pytest.raises(UserError, match=r"with trainer\.bf16=auto this device computes in"):
         run(config)
-
-
-def test_optimizers_by_name(parts, tmp_path: Path) -> None:
-    """All are names of transformers, and made."""
-    assert set(OPTIMIZERS) - {"adamw"} <= {name.value for name in OptimizerNames}
-    kinds = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop", "adamw": "AdamW"}
-    for name in OPTIMIZERS:
-        trainer = parts(f"trainer.optim={name}").trainer(tmp_path)
-        trainer.create_optimizer()
-        assert type(trainer.optimizer).__name__ == kinds.get(name, name.capitalize())
-        assert (name in TORCH_OPTIMIZERS) == type(trainer.optimizer).__module__.startswith("torch.")
 
 
 def test_a_run_with_adafactor_is_resumed(small, run_interrupted, without_times, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Which input tokens `objective.mask` masks: by hand, and by the released code's rule."""
+"""Which input tokens `objective.mask` masks: by hand, by the released code's rule, and in whole runs."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
-from ntl.config import UserError, compose, run_id
-from ntl.config.identity import recorded
+from ntl.config import UserError, compose
 from ntl.config.loss import MaskConfig
-from ntl.data.collate import CausalCollator, training_collator
+from ntl.data.collate import COPIES, CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
+from ntl.training import run
 from ntl.training.masking import Masking, maskable
+from ntl.training.parts import RunParts
+from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.trainer import ObjectiveTrainer
 
 PAD, END, MASK, IGNORED = 0, 1, 39, -100
 VOCABULARY = 40  # the ids 2 to 38 may be masked
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def _masking(seed: int = 1, length: int = 16, **settings: Any) -> Masking:
@@ -161,19 +165,6 @@ def test_fine_tuning_as_the_released_code() -> None:
             ]
 
 
-def test_random_tokens_in_place_of_the_mask() -> None:
-    """The control changes the positions that `paper` masks, and puts any token there that may be masked."""
-    rows, width = 400, 32
-    mask, control = _long(rows, width), _long(rows, width)
-    masked = _masked(_masking(), mask)
-    _masked(_masking(variant="random"), control)
-    assert ((control["input_ids"] == 5) | masked).all()
-    assert set(control["input_ids"].unique().tolist()) == set(range(2, 39))
-    counts = torch.bincount(control["input_ids"][masked], minlength=39)[2:].double()
-    expected = counts.sum() / len(counts)
-    assert ((counts - expected) ** 2 / expected).sum() < 80  # of 36 degrees of freedom: p < 0.0001
-
-
 class _Tokenizer:
     """As much as `maskable` reads."""
 
@@ -208,33 +199,75 @@ def test_numbers_by_hand(numbers: str, is_computed: bool, expected: set[str]) ->
     assert {_Tokenizer.tokens[place] for place in np.flatnonzero(found)} == expected
 
 
-OFF = "objective.mask.fraction=0"
+IGNORED = -100
 ON = "objective.mask.fraction=0.15"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (["objective.mask.variant=code"], f"has no effect with {OFF}"),
-        ([ON, "objective.mask.min_answer=3"], "has no effect with objective.mask.copy=none"),
-        (["objective.mask.fraction=1.5"], "must be at most 1"),
-        ([ON, "objective.mask.variant=papre"], "Did you mean 'paper'?"),
-        ([ON, "model=t5_tiny"], "only the input of a decoder-only language model is masked"),
-        ([ON, "model=gpt2_tiny_regression", "loss=mse"], "only the input of a decoder-only language model"),
-        ([ON, "objective.mask.copy=separate", "dataset=text", f"dataset.path={ROOT / 'README.md'}"], "has no answers"),
-    ],
-)
-def test_wrong_settings_get_one_line(overrides: list[str], line: str) -> None:
-    with pytest.raises(UserError) as error:
-        compose(overrides)
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any], settings: Any, tmp_path: Path) -> None:
+    checkpoint = run(compose(settings(f"output_dir={tmp_path / 'first'}"))).parent / "checkpoints" / "checkpoint-12"
+    own = ["model=hf", "scale=tiny", "tokenizer=digit", f"model.path={checkpoint}", ON, "objective.mask.numbers=allow"]
+    words = [word for word in settings(*own) if not word.startswith("model.n_")]
+    folder = run(compose(words)).parent
+    built = RunParts(compose(words), say=lambda line: None)
+    learned = AutoModelForCausalLM.from_pretrained(checkpoint).transformer.wte.weight
+    grown = built.model.transformer.wte.weight
+    assert (len(grown), built.tokenizer.mask_token_id) == (len(learned) + 1, len(learned))
+    assert torch.equal(grown[:-1], learned)
+    assert built.model.lm_head.weight is grown  # tied as before
+    # Another such run goes on with the same token.
+    again = [word for word in words if "model.path" not in word]
+    last = folder / "checkpoints" / "checkpoint-12"
+    then = RunParts(compose([*again, f"model.path={last}"]), say=lambda line: None)
+    assert then.tokenizer.mask_token_id == len(learned)
+    assert len(then.model.transformer.wte.weight) == len(grown)
 
 
-def test_off_is_no_part_of_an_id_or_a_record() -> None:
-    for objective in ("next_token", "mtp"):
-        plain, off = compose([f"objective={objective}"]), compose([f"objective={objective}", OFF])
-        on = compose([f"objective={objective}", ON])
-        assert run_id(plain) == run_id(off) != run_id(on)
-        assert "mask" not in recorded(off)["objective"]
-        assert recorded(on)["objective"]["mask"]["fraction"] == 0.15
+def test_validation_and_prompts_are_never_masked(parts: Callable[..., Any], tmp_path: Path) -> None:
+    built = parts(ON, "objective.mask.numbers=allow", "objective.mask.copy=separate", "objective.mask.min_answer=1")
+    trainer = ObjectiveTrainer(built, tmp_path / "checkpoints")
+    token = built.tokenizer.mask_token_id
+    seen = list(trainer.get_eval_dataloader())
+    assert seen
+    for batch in seen:
+        assert not (batch["input_ids"] == token).any()
+        assert COPIES not in batch
+    prompts = built.collator.prompts([built.encoded("validation")[place] for place in range(4)])
+    assert not (prompts["input_ids"] == token).any()
+    batches, counts = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 2, torch.device("cpu"))
+    assert all((batch["input_ids"] == token).any() for batch in batches)
+    assert counts[0] == sum((batch["labels"] != IGNORED).sum() for batch in batches)
+
+
+def test_nothing_to_mask_is_an_error(parts: Callable[..., Any], tmp_path: Path) -> None:
+    rows = ["dataset.train_rows=96", "dataset.validation_rows=8", "dataset.test_rows=2"]
+    stories = [f"data_dir={tmp_path}", "device=cpu", "dataset=induction", *rows, "objective.mask.numbers=only"]
+    for build, line in (
+        (lambda: parts(ON, "objective.mask.copy=concatenate"), "the longest training answer has 3 tokens, so nothing"),
+        (lambda: RunParts(compose([ON, *stories])), "no token of the first 64 training examples may be masked"),
+    ):
+        with pytest.raises(UserError, match=line) as error:
+            ObjectiveTrainer(build(), tmp_path)
+        assert "\n" not in str(error.value)
+
+
+def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(
+    small: Callable[..., Any], run_interrupted: Callable[..., None], without_times: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A run interrupted in step 8 of 12 and started again is the run, as are smaller batches."""
+    found = {}
+    own = [ON, "objective.mask.numbers=allow", "objective=mtp", "model.n_layer=2", "trainer.logging_steps=5"]
+    for name, size in (("whole", 8), ("again", 8), ("small", 4)):
+        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={16 // size}"]
+        config = small(*own, *batches, f"output_dir={tmp_path / name}")
+        if name == "again":
+            run_interrupted(config, 8)
+        path = run(config)
+        found[name] = without_times(path), read_metrics(path.parent / METRICS)
+    assert found["whole"] == found["again"]
+    line = found["whole"][1][0]
+    assert {"ce", "ntl", "ce/head2", "ntl/head2", "masked"} <= line.keys()
+    assert 0.08 < line["masked"] < 0.22
+    assert found["small"][1][0]["masked"] == line["masked"]
+    assert found["small"][0].metrics["validation/ce"] == pytest.approx(
+        found["whole"][0].metrics["validation/ce"], rel=1e-4
+    )

@@ -48,14 +48,6 @@ def test_other_text_or_settings_train_another(key: str, override: str, tokenizer
     assert asked == [1]
 
 
-def test_paper_compat_is_another_reading_by_the_same_tokenizer(tokenizer) -> None:
-    corrected, paper = tokenizer("model=xval_tiny"), tokenizer("model=xval_tiny", "paper_compat=true", rows=_never)
-    assert (corrected.paper_compat, paper.paper_compat) == (False, True)
-    assert corrected("-12")["number_values"] == [-12, 1]
-    assert paper("-12")["number_values"][-2:] == [12, 1]
-    assert corrected.get_vocab() == paper.get_vocab()
-
-
 def test_a_named_folder_wins_over_the_models(tokenizer, tmp_path: Path) -> None:
     config, mine = compose(["dataset=multiplication"]), tokenizer()
     mine.save_pretrained(tmp_path / "mine")

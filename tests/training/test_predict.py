@@ -1,13 +1,12 @@
 """scripts/predict.py: questions, and test splits decoded again."""
 
 import json
-import os
 import runpy
 from pathlib import Path
 
 import pytest
 
-from ntl.evaluation import read_predictions, score_predictions
+from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
 from ntl.training import decode, run
@@ -134,20 +133,6 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert "unparsable" in capsys.readouterr().out
 
 
-def test_drafts_give_the_answers_of_greedy_decoding(small) -> None:
-    """Of a run with heads; one without them is refused."""
-    heads = ["objective=mtp", "objective.heads=3", "model.n_layer=4", "trainer.lr=1e-2"]
-    folder = run(small(*heads)).parent
-    drafted = predict(folder, ["decoding=speculative"], say=[].append)
-    assert drafted.name == "predictions-speculative-1.jsonl"
-    rows, greedy = (read_predictions(path)[1] for path in (drafted, folder / "predictions.jsonl"))
-    assert [row["prediction"] for row in rows] == [row["prediction"] for row in greedy]
-    assert all(row["speculation"]["tokens"] >= row["speculation"]["forwards"] for row in rows)
-    metrics = score_predictions(drafted).metrics
-    assert 1 <= metrics["test/tokens_per_forward"] <= 3
-    assert 1 >= metrics["test/accepted/head2"] >= metrics["test/accepted/head3"] >= 0
-
-
 def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:
     before = (finished / "predictions.jsonl").read_bytes()
     (finished / "checkpoints" / "checkpoint-12" / "manifest.json").unlink()
@@ -155,18 +140,6 @@ def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Pat
     assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
-
-
-def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(trained_once: Path, command) -> None:
-    words = [str(trained_once), "decoding=speculative"]
-    done = command("scripts/predict.py", *words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
-    imported, said = [], []
-    for line in done.stderr.splitlines():
-        (imported if line.startswith("import time:") else said).append(line)
-    assert (done.returncode, len(said), done.stdout) == (2, 1, "")
-    assert said[0].startswith("error: ")
-    assert imported
-    assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
 
 
 def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:

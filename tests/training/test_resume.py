@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from ntl.config import Config, UserError, compose, run_id
+from ntl.config import Config, UserError, run_id
 from ntl.launch.publish import publish_weights
 from ntl.results import read_record
 from ntl.training import resume, run
-from ntl.training.checkpoints import RUN, checkpoint_at, read_run, write_manifest
-from ntl.training.resume import checkpoint_for
+from ntl.training.checkpoints import RUN, checkpoint_at, read_json, write_manifest
 from ntl.training.tracking import METRICS, read_metrics
 
 
@@ -55,39 +54,24 @@ def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_pa
     assert weights[0] == weights[1]
 
 
-def test_the_evaluation_at_the_end_of_a_shorter_run_is_none_of_a_longer_one_s(small) -> None:
-    shared = ["trainer.schedule=constant", "trainer.eval_steps=4", "trainer.logging_steps=4", "trainer.save_steps=5"]
-    checkpoints = run(small(*shared, "trainer.max_steps=6")).parent / "checkpoints"
-    message = _refused(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-6'}"))
-    assert "trainer.max_steps is 6 there and 8 here (a run of 8 steps never has this state); " in message
-    # The one before its end is a state of both.
-    assert run(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-5'}")).is_file()
-
-
-def test_a_schedule_that_ends_with_the_steps_is_another_run(finished: Path, small) -> None:
-    checkpoint = finished / "checkpoints" / "checkpoint-6"
-    said = read_run(checkpoint)
-    said["config"]["trainer"]["schedule"] = "cosine"
-    (checkpoint / RUN).write_text(json.dumps(said))
-    write_manifest(checkpoint)
-    message = _refused(small(f"resume={checkpoint}", "trainer.schedule=cosine", "trainer.max_steps=20"))
-    assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps never has this state); " in message
-
-
-def test_an_older_checkpoint_is_taken_from_the_run_s_own_folder_alone(finished: Path, small, tmp_path: Path) -> None:
-    checkpoint, said = finished / "checkpoints" / "checkpoint-12", []
-    (checkpoint / RUN).unlink()  # as before a checkpoint said of which run it is
-    write_manifest(checkpoint)
-    assert checkpoint_for(small(), finished, said.append) == checkpoint
-    assert "does not say which run it belongs to" in said[0]
-    config = small(f"resume={checkpoint}", f"output_dir={tmp_path / 'other'}")
-    assert f"move it into {_folder(config) / 'checkpoints'}" in _refused(config)
+def test_a_checkpoint_of_another_step_than_it_says(finished: Path, small) -> None:
+    """Renamed, or with the optimizer of another checkpoint."""
+    (finished / "record.json").unlink()
+    checkpoints = finished / "checkpoints"
+    shutil.copytree(checkpoints / "checkpoint-6", checkpoints / "checkpoint-20")
+    with pytest.raises(UserError, match=r"checkpoint-20: its state is that of step 6; give .* the name checkpoint-6"):
+        run(small())
+    shutil.rmtree(checkpoints / "checkpoint-20")
+    shutil.copyfile(checkpoints / "checkpoint-6" / "optimizer.pt", checkpoints / "checkpoint-12" / "optimizer.pt")
+    write_manifest(checkpoints / "checkpoint-12")
+    with pytest.raises(UserError, match=r"checkpoint-12: its optimizer has taken 6 steps, and .* that of step 12"):
+        run(small())
 
 
 def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
     (finished / "record.json").unlink()
     checkpoint = finished / "checkpoints" / "checkpoint-12"
-    (checkpoint / RUN).write_text(json.dumps({**read_run(checkpoint), "processes": 2}))
+    (checkpoint / RUN).write_text(json.dumps({**read_json(checkpoint / RUN), "processes": 2}))
     write_manifest(checkpoint)
     with pytest.raises(UserError, match=r"written by 2 processes, but this run has 1.*start 2 .*resume=never"):
         run(small())
@@ -106,28 +90,6 @@ def test_a_tokenizer_that_changed_is_refused(small, run_interrupted, tmp_path: P
         run(config)
     file.write_text(before)
     assert read_record(run(config)).steps == 12
-
-
-@pytest.mark.slow
-def test_adapters_on_a_hub_s_weights_that_changed_are_refused(
-    finished: Path, settings, run_interrupted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new commit of the same name: the run's id stays what it was."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
-    home = tmp_path / "models--owner--name"
-    for commit, step in (("a", 12), ("b", 6)):
-        shutil.copytree(finished / "checkpoints" / f"checkpoint-{step}", home / "snapshots" / (40 * commit))
-    (home / "refs").mkdir()
-    (home / "refs" / "main").write_text(40 * "a")
-    words = [word for word in settings() if not word.startswith("model.")]
-    config = compose([*words, "model=hf", "scale=tiny", "model.lora.rank=2", "model.path=owner/name"])
-    run_interrupted(config, 5)
-    (home / "refs" / "main").write_text(40 * "b")
-    with pytest.raises(UserError, match=r"checkpoint-5: weights had sha256 \w{64} and has \w{64}; restore what"):
-        run(config)
-    (home / "refs" / "main").write_text(40 * "a")
-    assert read_record(run(config)).model["weights"]["commit"] == 40 * "a"
 
 
 SHORT = ["trainer.max_steps=9", "trainer.save_steps=4"]
@@ -195,9 +157,9 @@ def test_published_weights_serve_where_its_run_is_not_there(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.n_embd=32", r"another model: model\.n_embd is 16 there and 32 here"),
-        ("tokenizer.vocab_size=300", r"another tokenizer: tokenizer\.vocab_size is .* there and 300 here"),
-        ("objective=mtp", r"its run has no heads .*, this one objective=mtp"),
+        ("model.n_embd=32", r"other weights: model\.n_embd is 16 there and 32 here"),
+        ("tokenizer.vocab_size=300", r"other weights: tokenizer\.vocab_size is .* there and 300 here"),
+        ("objective=mtp", r"other weights: objective\.name is its default there and mtp here; .*which adds the heads"),
     ],
 )
 def test_a_base_whose_weights_do_not_fit(override: str, message: str, arm: Callable[..., Config]) -> None:

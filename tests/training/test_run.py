@@ -1,19 +1,30 @@
 """Whole runs, from a config to a record, and what can go wrong on the way."""
 
+import errno
+import fcntl
+import hashlib
 import json
+import os
+import re
 import shutil
 import signal
-import time
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from ntl.config import Config, Diverged, UserError, run_id
+from ntl.config import Config, Diverged, UserError, compose, run_id
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
+from ntl.system.errors import Busy
 from ntl.training import decode, run
-from ntl.training.checkpoints import METERS, is_whole, read_meters, write_manifest
+from ntl.training.checkpoints import newest_whole
+from ntl.training.folder import is_taken, only_one
+from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -42,16 +53,6 @@ def test_a_run_leaves_a_folder_that_explains_itself(trained_once: Path) -> None:
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (header["dataset"], len(rows)) == ("noisy_numbers", 30)
     assert all({"split", "id", "answer", "prediction", "truth"} == set(row) for row in rows)
-
-
-def test_one_checkpoint_stays_of_a_run_that_ended_well(small, run_interrupted) -> None:
-    config = small("trainer.save_steps=3", "trainer.keep_checkpoints_after=1")
-    run_interrupted(config, 10)
-    checkpoints = _folder(config) / "checkpoints"
-    assert {path.name for path in checkpoints.iterdir()} == {"checkpoint-9", "checkpoint-10"}
-    run(config)
-    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-12"]
-    assert is_whole(checkpoints / "checkpoint-12")
 
 
 def test_a_finished_run_is_not_repeated(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,28 +101,6 @@ def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(
     assert again.curves == record.curves
 
 
-def test_an_evaluation_at_the_last_step_is_not_made_twice(small) -> None:
-    path = run(small("trainer.eval_steps=6"))
-    evaluated = [line["step"] for line in read_metrics(path.parent / METRICS) if "eval_ce" in line]
-    assert evaluated == [6, 12]
-    last = read_metrics(path.parent / METRICS)[-1]["eval_ce"]
-    assert read_record(path).metrics["validation/ce"] == pytest.approx(last, rel=1e-6)
-
-
-def test_the_wall_time_covers_all_processes_of_a_run(finished: Path, small) -> None:
-    """The earlier ones up to the checkpoint."""
-    checkpoints = finished / "checkpoints"
-    at_6, at_12 = (read_meters(checkpoints / f"checkpoint-{step}" / METERS).seconds for step in (6, 12))
-    assert 0 < at_6 < at_12 < read_record(finished / "record.json").wall_time_s
-    (finished / "record.json").unlink()
-    shutil.rmtree(checkpoints / "checkpoint-12")
-    path = checkpoints / "checkpoint-6" / METERS
-    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": 1000.0}))
-    write_manifest(path.parent)
-    began = time.monotonic()
-    assert 1000 < read_record(run(small())).wall_time_s < 1000 + time.monotonic() - began
-
-
 def test_a_named_checkpoint_is_continued_from(trained_once: Path, small, without_times) -> None:
     """The same run elsewhere, from the checkpoint at step 6 of the finished one."""
     again = run(small(f"resume={trained_once / 'checkpoints' / 'checkpoint-6'}"))
@@ -164,3 +143,211 @@ def test_a_validation_loss_that_is_not_a_number_is_no_record(small) -> None:
 def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     """96 rows in batches of 40: 40, 40, 16, then 40 again."""
     assert read_record(run(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
+
+
+def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from ntl.config.composition import read_config
+from ntl.training import run
+print(run(read_config(Path({str(finished)!r}))))
+print("torch" in sys.modules or "transformers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said, path, torch_is_loaded = done.stdout.splitlines()
+    assert Path(path) == finished / "record.json"
+    assert "finished already" in said
+    assert torch_is_loaded == "False"
+
+
+def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, tmp_path: Path) -> None:
+    words = [word for word in settings() if not word.startswith("model.")]
+    config = compose([*words, "model=gpt2_small", "model.path=nobody/nothing"])
+    with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
+        run(config)
+    assert not Path(config.output_dir).exists()
+
+
+def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error the next may have it; the other ranks of a run need no lock."""
+    (finished / "record.json").unlink()
+    with pytest.raises(ZeroDivisionError), only_one(finished):
+        raise ZeroDivisionError
+    with only_one(finished):
+        assert is_taken(finished)
+        with pytest.raises(Busy, match="another process"):
+            run(small())
+        with only_one(finished.parent / "other"):
+            pass
+        monkeypatch.setenv("RANK", "1")
+        with only_one(finished):
+            pass
+        assert is_taken(finished)
+    monkeypatch.delenv("RANK")
+    assert not is_taken(finished)
+    assert run(small()) == finished / "record.json"
+    assert list(finished.parent.iterdir()) == [finished]
+
+
+def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeypatch, capsys) -> None:
+    """Neither another process that is not there, nor a wait without end, nor silence."""
+
+    def fail(handle: object, flags: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    (finished / "record.json").unlink()
+    assert run(small()) == finished / "record.json"
+    assert capsys.readouterr().out.count("this file system has no locks") == 1
+    assert list(finished.parent.iterdir()) == [finished]
+
+
+def test_a_finished_run_deletes_the_checkpoints_that_a_kill_left(finished: Path, small) -> None:
+    """A kill between the record and the deletion of earlier ones; not while another process is at the run."""
+    checkpoints = finished / "checkpoints"
+    shutil.copytree(checkpoints / "checkpoint-6", checkpoints / "checkpoint-3")
+    with only_one(finished):
+        run(small())
+        assert len(list(checkpoints.iterdir())) == 3
+    run(small())
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["checkpoint-12", "checkpoint-6"]
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_with_the_comparison_of_its_runs(settings, command) -> None:
+    """Also where a run of it cannot be: its error comes last, with its exit code."""
+    done = command("train.py", "-m", *settings("loss=ce,ntl_was,mse"))
+    assert (done.returncode, done.stderr.splitlines()[-1][:17]) == (2, "error: model=gpt2")
+    printed = done.stdout[done.stdout.rindex("Record: ") :]
+    assert "\nnoisy_numbers\n" in printed
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("loss=")] == ["loss=ce", "loss=ntl_was"]
+    assert "[95% t interval]" in printed
+
+
+ONE_LINE = r"^[^\n]*: a file could not be written whole \([^\n]*\): is the disk full, or read-only\? Make room; [^\n]*$"
+
+
+@pytest.fixture
+def on_tmpfs(small: Callable[..., Config], tmp_path: Path, mount: Callable[..., None]) -> Config:
+    """The config of the ``finished`` run, with the folder of outputs on a file system of 4 MiB."""
+    outputs = tmp_path / "small_disk"
+    outputs.mkdir()
+    mount(outputs, "-t", "tmpfs", "-o", "size=4m", "tmpfs")
+    return small(f"output_dir={outputs}")
+
+
+def fill(folder: Path, leave: int) -> Path:
+    """A file that takes all room but ``leave`` bytes."""
+    filler, status = folder / "filler", os.statvfs(folder)
+    filler.write_bytes(bytes(status.f_bavail * status.f_frsize - leave))
+    return filler
+
+
+@pytest.mark.parametrize("leave", [pytest.param(0, marks=pytest.mark.slow), 40 << 10])
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
+    leave: int, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in the checkpoint the room ends, the one before it stays, and with room the run ends as it would."""
+    folder = Path(on_tmpfs.output_dir) / run_id(on_tmpfs)
+    original, fillers = ObjectiveTrainer._save_checkpoint, []
+
+    def save(self: ObjectiveTrainer, *args: Any) -> None:
+        if self.state.global_step == 12:
+            fillers.append(fill(Path(on_tmpfs.output_dir), leave))
+        original(self, *args)
+
+    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", save)
+    with pytest.raises(UserError, match=ONE_LINE):
+        run(on_tmpfs)
+    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", original)
+    checkpoint, _ = newest_whole(folder / "checkpoints")
+    assert checkpoint == folder / "checkpoints" / "checkpoint-6"
+    fillers[0].unlink()
+    assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
+
+
+def test_a_read_only_folder_of_outputs(finished: Path, small, make_read_only, capsys) -> None:
+    make_read_only(finished.parent)
+    assert run(small()) == finished / "record.json"
+    assert "finished already" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"^output_dir=\S+: Read-only file system; choose another by output_dir=\.$"):
+        run(small("seed=2"))
+
+
+def write_manifest_again(file: Path) -> None:
+    """As a preparation from another source would: the manifest vouches for the file."""
+    path = file.with_name("manifest.json")
+    manifest = json.loads(path.read_text())
+    entry = manifest["splits"][file.stem]
+    entry |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size}
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_data_that_changed_before_a_resume(anew: bool, small, prepared, run_interrupted, tmp_path: Path) -> None:
+    """One digit, also where the data was prepared anew: refused with both fingerprints, before anything is trained.
+
+    The file restored, the run ends as it would have; ``resume=never`` trains on the other data.
+    """
+    settings = ["trainer.max_steps=8", f"data_dir={tmp_path / 'data'}"]
+    config = small(*settings)
+    run_interrupted(config, 5)
+    checkpoints = Path(config.output_dir) / run_id(config) / "checkpoints"
+    file = prepared(config) / "train.jsonl"
+    before = file.read_bytes()
+    digit = re.search(rb'"answer":"(\d)', before)
+    assert digit
+    changed = bytearray(before)
+    changed[digit.start(1)] = ord("1") if digit[1] != b"1" else ord("2")
+    file.write_bytes(changed)
+    if anew:
+        write_manifest_again(file)
+    digests = [hashlib.sha256(content).hexdigest() for content in (before, changed)]
+    told = f"train.jsonl had sha256 {digests[0]} and has {digests[1]}; restore it, or start over with resume=never."
+    with pytest.raises(UserError, match=re.escape(told)):
+        run(config)
+    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-5"]
+    if anew:
+        record = read_record(run(small(*settings, "resume=never")))
+        assert record.data["files"]["train.jsonl"] == digests[1]
+    else:
+        file.write_bytes(before)
+        again, straight = run(config), run(small(*settings, f"output_dir={tmp_path / 'straight'}"))
+        assert read_record(again).metrics == read_record(straight).metrics
+
+
+def test_a_finished_run_of_other_data_is_not_finished_in_silence(
+    small, prepared, finished: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    data = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    config = small(f"data_dir={data}")
+    file = prepared(config) / "test.jsonl"
+    before, manifest = file.read_bytes(), (file.parent / "manifest.json").read_bytes()
+    file.write_bytes(before.replace(b'"answer":"1', b'"answer":"2'))
+    write_manifest_again(file)
+    record = (finished / "record.json").read_bytes()
+    digests = [hashlib.sha256(content).hexdigest() for content in (before, file.read_bytes())]
+    told = f"the data has changed: test.jsonl had sha256 {digests[0]} and has {digests[1]}"
+    with pytest.raises(UserError, match=told):
+        run(config)
+    assert (finished / "record.json").read_bytes() == record
+    file.write_bytes(before)
+    (file.parent / "manifest.json").write_bytes(manifest)
+    assert run(config) == finished / "record.json"
+    # Nowhere prepared: nothing is known of it, and nothing is prepared to find out.
+    shutil.rmtree(file.parent)
+    assert run(config) == finished / "record.json"
+    assert not file.exists()
+
+
+def test_a_run_is_not_decoded_on_other_data(small, prepared, finished: Path, data_dir: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    file = prepared(small(f"data_dir={data}")) / "test.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"answer":"1', b'"answer":"2'))
+    write_manifest_again(file)
+    before = (finished / "predictions.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"checkpoint-12: the data is not what it was trained on: test\.jsonl had"):
+        predict(finished, [f"data_dir={data}"])
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert predict(finished, [f"data_dir={data_dir}"]).read_bytes() == before

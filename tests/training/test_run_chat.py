@@ -4,13 +4,12 @@ import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from ntl.config import Config, UserError, compose
+from ntl.config import Config, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
@@ -105,13 +104,6 @@ def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     assert "--chat" in hint[0]
 
 
-def test_drafts_end_with_the_turn_too(settings: Callable[..., Config]) -> None:
-    folder = run(settings("objective=mtp", "objective.heads=2", "objective.mask.fraction=0.2")).parent
-    drafted = predict(folder, ["decoding=speculative"], say=[].append)
-    for path in (folder / "predictions.jsonl", drafted):
-        assert {row["prediction"] for row in read_predictions(path)[1]} == {"7"}
-
-
 def test_auto_says_which(settings: Callable[..., Config]) -> None:
     said: list[str] = []
     template = RunParts(settings("dataset.format=auto"), say=said.append).chat
@@ -124,44 +116,3 @@ def test_auto_says_which(settings: Callable[..., Config]) -> None:
     assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]
     assert "no chat template" in lines[1]
     assert "model=t5_tiny" in lines[2]
-
-
-def test_an_expectation_behind_thoughts_is_one_line(chat_tokenizer, given: Path, tmp_path: Path) -> None:
-    tokenizer = chat_tokenizer(opening="<think>\n</think>\n")
-    AutoModelForCausalLM.from_pretrained(given).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"writes '<think>.*before an answer"):
-        main([str(tmp_path), "--chat", "What is 1+1?", "decoding=expectation", "decoding.max_new_tokens=5"])
-
-
-MISTAKES = {
-    ("--chat",): "--chat: it is for questions",
-    ("--chat", "What?", "dataset.format=plain"): "a question and dataset=",
-}
-
-
-@pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_line(words: tuple[str, ...], trained: Path) -> None:
-    with pytest.raises(UserError, match=MISTAKES[words]):
-        main([str(trained), *words])
-
-
-def test_an_encoder_decoder_is_asked_without_a_template(tmp_path: Path, chat_tokenizer) -> None:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    tokenizer: Any = chat_tokenizer()
-    settings = T5Config(vocab_size=len(tokenizer), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    settings.decoder_start_token_id = 0
-    T5ForConditionalGeneration(settings).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"--chat: .* is no decoder-only language model"):
-        main([str(tmp_path), "--chat", "What is 1+1?"])
-
-
-def test_the_rows_of_a_batch_do_not_change_an_answer(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["What is 1+1?", "is 2?", "What is 33+3?"]
-    found = []
-    for size in (1, 3):
-        main([str(trained), *asked, "--json", "decoding=expectation", f"decoding.batch_size={size}"])
-        found.append([json.loads(line)["mean"] for line in capsys.readouterr().out.splitlines()])
-    assert found[0] == pytest.approx(found[1], rel=1e-5)

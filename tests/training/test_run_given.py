@@ -129,36 +129,3 @@ def test_modules_for_multi_token_prediction_are_carried(
     prompt = torch.tensor([[5, 6, 7]])
     tokens = [model.generate(prompt, max_new_tokens=8, do_sample=False, use_mtp=use).tolist() for use in (False, True)]
     assert tokens[0] == tokens[1]
-
-
-def test_they_are_trained_where_it_is_asked_for(given: Callable[..., Path], command: Callable[..., Any]) -> None:
-    folder = given("qwen3_5_text", "smollm2", **QWEN)
-    before = with_modules(folder)
-    parts: Any = RunParts(
-        command(
-            "model=qwen3_5_0_8b",
-            f"model.path={folder}",
-            "objective=mtp",
-            "objective.kind=sequential",
-            "objective.heads=3",
-        ),
-        say=[].append,
-    )
-    state = parts.model.state_dict()
-    assert all(torch.equal(state[name], value) for name, value in before.items())
-    assert all(value.requires_grad for name, value in parts.model.named_parameters() if name.startswith("mtp."))
-
-
-def test_number_tokens_of_large_values_are_said(given: Callable[..., Path], command: Callable[..., Any]) -> None:
-    folder = given("llama", "llama3")
-    for words, told in (
-        (["loss=ntl_was"], True),
-        (["loss=ce"], False),
-        (["loss=ntl_was_squashed"], False),
-        (["loss=ntl_was", "tokenizer=digit"], False),
-    ):
-        said: list[str] = []
-        RunParts(command("model=hf", f"model.path={folder}", *words), say=said.append).objective()
-        lines = [line for line in said if "the largest number token is" in line]
-        assert len(lines) == told, words
-        assert all("tokenizer=digit" in line for line in lines)

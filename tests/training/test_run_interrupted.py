@@ -1,6 +1,5 @@
 """Runs that are interrupted, killed or started twice give the record of an uninterrupted run."""
 
-import random
 import shutil
 import signal
 import subprocess
@@ -154,21 +153,6 @@ def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, comma
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_ends_at_once(command: Command, without_times) -> None:
-    """What was saved before stays, and the run ends as it would have."""
-    with command.start() as process:
-        command.wait_for_a_checkpoint(process)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.005)  # two that are pending at once are one
-        process.send_signal(signal.SIGINT)
-        check_interrupted(process)
-    assert newest_whole(command.folder / "checkpoints")[0] is not None
-    assert not (command.folder / "record.json").exists()
-    command.finish()
-    command.check(without_times)
-
-
-@pytest.mark.slow
 def test_two_commands_at_one_run(command: Command, without_times) -> None:
     with command.start() as process:
         command.wait_for_a_checkpoint(process)
@@ -187,38 +171,6 @@ LONG = ["trainer.max_steps=300", "trainer.save_steps=20", "trainer.logging_steps
 LONG += ["trainer.eval_steps=50", "model.dropout=0.1", "objective=mtp", "objective.heads=2"]
 LONG += ["objective.mask.fraction=0.3"]
 KILLS_IN_TRAINING, KILLS_IN_DECODING = 3, 1
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)  # six starts, each with its imports
-def test_a_run_killed_at_four_random_moments_ends_as_one_that_was_not(settings, without_times, tmp_path: Path) -> None:
-    command, draw = Command(settings, tmp_path, *LONG), random.Random(0)
-    folder = command.folder
-
-    def logged_since(moment_ns: int) -> int:
-        path = folder / METRICS
-        return len(read_metrics(path)) if path.is_file() and path.stat().st_mtime_ns > moment_ns else 0
-
-    def last_is_whole(moment_ns: int) -> bool:
-        found, _ = newest_whole(folder / "checkpoints")
-        return found is not None and found.name == "checkpoint-300" and logged_since(moment_ns) > 0
-
-    lines = len(read_metrics(run(command.uninterrupted).parent / METRICS))
-    moments = sorted(draw.sample(range(1, lines - 4), KILLS_IN_TRAINING))
-    for moment in [*moments, *[None] * KILLS_IN_DECODING]:
-        began = time.time_ns()
-        with command.start() as process:
-            while process.poll() is None and not (
-                last_is_whole(began) if moment is None else logged_since(began) >= moment
-            ):
-                time.sleep(0.01)
-            time.sleep(draw.uniform(0, 0.2))
-            process.kill()
-            said = process.communicate()
-        assert process.returncode == -signal.SIGKILL, said
-        assert not (folder / "record.json").exists()
-    assert f"Continuing from {folder / 'checkpoints' / 'checkpoint-300'}." in command.finish()
-    command.check(without_times, files=True)
 
 
 # In the order in which one run meets them: each start goes on from the checkpoint before.

@@ -1,7 +1,6 @@
 """Runs on measured numbers: what stands beside the model's own scores."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,12 +78,3 @@ def test_a_file_of_one_s_own_has_ridge_where_answers_are_numbers(
     assert ridge < median
     texts = [*file, "dataset.answers=text"]
     assert not [name for name in read_record(run(compose(texts))).metrics if "ridge" in name]
-    # Without scikit-learn the run says so in one line, and nothing else changes.
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    capsys.readouterr()
-    without = read_record(run(compose([*file, "seed=2"]))).metrics
-    assert {*without} == {name for name in metrics if not name.endswith(":ridge")}
-    said = [line for line in capsys.readouterr().out.splitlines() if "ridge" in line]
-    assert len(said) == 1
-    assert said[0].startswith("The answers are compared with no ridge regression: sklearn")

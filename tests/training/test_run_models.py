@@ -12,7 +12,6 @@ from ntl.data.collate import token_collator
 from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.decode import decode_splits, restore
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -34,14 +33,6 @@ def _folder(config: Config) -> Path:
 def _losses(config: Config) -> list[tuple[float, ...]]:
     lines = read_metrics(_folder(config) / METRICS)
     return [(line["step"], line["loss"], line.get("ce", 0.0), line["ntl"]) for line in lines if "loss" in line]
-
-
-def _trained(config: Config) -> tuple[RunParts, list[dict[str, float]]]:
-    """The parts after training, and the log lines of the losses."""
-    parts = RunParts(config, say=[].append)
-    trainer = parts.trainer(Path(config.output_dir) / "run" / "checkpoints")
-    trainer.train()
-    return parts, [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 @pytest.fixture
@@ -119,65 +110,3 @@ def test_the_router_loss_by_hand(make) -> None:
     torch.testing.assert_close(found.aux_sum, 0.001 * aux * found.base.count)
     with torch.no_grad():
         assert objective.eval()(**batch).aux_sum.tolist() == [0] * 4
-
-
-def test_xval_as_in_the_paper_and_its_predictions_again(make) -> None:
-    path = run(make("xval_tiny", "paper_compat=true"))
-    record = read_record(path)
-    assert {"test/accuracy", "test/mae", "validation/ce", "validation/ntl"} <= set(record.metrics)
-    assert record.metrics["test/unparsable"] == 0
-    predictions = path.with_name("predictions.jsonl")
-    header, rows = read_predictions(predictions)
-    assert header["decoding"]["decimals"] == 2
-    assert all(len(row["prediction"].partition(".")[2]) <= 2 for row in rows)
-
-    before = predictions.read_bytes()
-    assert predict(path.parent, say=[].append) == predictions
-    assert predictions.read_bytes() == before
-    more = read_predictions(predict(path.parent, ["decoding.decimals=6"], say=[].append))[1]
-    pairs = [(float(row["prediction"]), float(fine["prediction"])) for row, fine in zip(rows, more, strict=True)]
-    assert all(abs(coarse - fine) <= 0.005 + 1e-9 for coarse, fine in pairs)
-    assert any(coarse != fine for coarse, fine in pairs)
-    parts, _ = restore(path.parent)
-    tokenizer, model = parts.tokenizer, parts.model
-    assert tokenizer.paper_compat
-    assert model.config.paper_compat
-
-
-LEARN_BY_HEART = [
-    *("dataset=noisy_numbers", "dataset.train_rows=32", "dataset.validation_rows=8", "dataset.test_rows=8"),
-    *("trainer.batch_size=32", "trainer.schedule=linear", "trainer.warmup_steps=20", "trainer.weight_decay=0"),
-    *("trainer.logging_steps=20", "trainer.save_steps=0", "trainer.eval_rows=8", "tracking=none", "device=cpu"),
-]
-# Model -> steps, rate, how near to zero the last losses are, and its own settings. The values of a number head, whose
-# loss is squared, are 0..99, and its answers are rounded to whole numbers.
-RUNS = {
-    "gpt2_tiny": (400, 5e-3, 0.02, []),
-    "t5_tiny": (1000, 5e-3, 0.02, []),
-    "granite_moe_tiny": (800, 5e-3, 0.02, []),
-    "t5_tiny_regression": (1000, 5e-3, 0.05, ["decoding.decimals=0"]),
-    "gpt2_tiny_regression": (1500, 5e-3, 0.05, ["decoding.decimals=0"]),
-    "xval_tiny": (1200, 2e-3, 0.05, ["decoding.decimals=0", "dataset.test_rows=12"]),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model", [pytest.param(name, marks=[] if name == "gpt2_tiny" else pytest.mark.soak) for name in RUNS]
-)
-def test_32_examples(model: str, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    steps, rate, near_zero, own = RUNS[model]
-    places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
-    schedule = [f"trainer.max_steps={steps}", f"trainer.lr={rate}"]
-    config = compose([*LEARN_BY_HEART, *places, f"model={model}", *schedule, *own])
-    parts, losses = _trained(config)
-    # A mixture of experts has a router loss as well, which is never zero.
-    assert losses[-1].get("ce", 0.0) + config.loss.weight * losses[-1]["ntl"] < near_zero
-
-    path = tmp_path / "predictions.jsonl"
-    decode_splits(parts, ["train"], path)
-    _, rows = read_predictions(path)
-    assert len(rows) == 32
-    wrong = [row for row in rows if extract_answer(row["prediction"]) != extract_answer(row["answer"])]
-    assert wrong == []

@@ -1,7 +1,6 @@
 """Several ranks: the helpers, and runs as torchrun starts them."""
 
 import json
-import math
 import shutil
 import signal
 import subprocess
@@ -18,11 +17,9 @@ from torch import nn
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
-from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
-from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.weights import whole_state
 
@@ -169,28 +166,6 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(on_ranks) -> None:
     assert "Continuing from" in broken.run()
     for name, tensor in _weights(broken.folder).items():
         torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
-
-
-@pytest.mark.soak
-def test_three_ranks_decode_what_one_does(on_ranks) -> None:
-    """31 examples: the shares are 11, 10 and 10."""
-    more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4", "trainer.batch_size=4"]
-    three = on_ranks(3, "plain", "three", *more, "beside=expectation")
-    three.run()
-    record = read_record(three.folder / "record.json")
-    assert record.num_devices == 3
-    # The same weights, decoded by one process.
-    (three.folder / "predictions.jsonl").unlink()
-    again = score_predictions(predict(three.folder, say=[].append))
-    assert again.predictions_sha256 == record.predictions_sha256
-    assert again.ids_sha256 == record.ids_sha256
-    expected = score_predictions(predict(three.folder, ["decoding=expectation"], say=[].append)).metrics
-    compared = [name for name in record.metrics if name.endswith("@expectation")]
-    assert len(compared) > 5
-    for name in compared:
-        value, other = record.metrics[name], expected[name.removesuffix("@expectation")]
-        # A probability is float32, and its last bits depend on what else is in the batch.
-        assert (value is None and math.isnan(other)) or value == pytest.approx(other, rel=1e-6)
 
 
 @pytest.mark.slow

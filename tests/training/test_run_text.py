@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ from ntl.training.decode import decode_splits, restore
 from ntl.training.parts import RunParts
 from ntl.training.predictor import of_run, predict
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.trainer import ObjectiveTrainer
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +102,7 @@ def _by_hand(parts: RunParts, split: str) -> dict[str, float]:
 
 def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) -> None:
     parts = RunParts(text(), say=lambda line: None)
-    trainer = parts.trainer(tmp_path / "checkpoints")
+    trainer = ObjectiveTrainer(parts, tmp_path / "checkpoints")
     trainer.train()
     expected = {f"test/{name}": value for name, value in _by_hand(parts, "test").items()}
     for size in (1, 5):
@@ -110,20 +110,6 @@ def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) ->
         found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
         assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
-
-
-def test_batches_of_eight_are_eight_batches_of_one(text) -> None:
-    weights, losses = [], []
-    for size, accumulated in ((8, 1), (1, 8)):
-        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
-        parts = RunParts(text(*batches, "trainer.max_steps=8"), say=lambda line: None)
-        parts.model.double()
-        trainer = parts.trainer(Path(parts.config.output_dir) / str(size))
-        trainer.train()
-        weights.append(torch.cat([each.detach().flatten() for each in parts.model.parameters()]))
-        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
 
 
 def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
@@ -134,22 +120,3 @@ def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, t
     assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
     files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]
     assert files[0] == files[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["model=t5_tiny"], "model=t5_tiny dataset=text: plain text is learned from left to right, token by token"),
-        (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
-        (
-            ["decoding=beam"],
-            "decoding=beam dataset=text: plain text has no answers to decode; decoding=likelihood scores it",
-        ),
-        (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
-        (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
-    ],
-)
-def test_what_does_not_fit_plain_text(words: list[str], line: str, corpus: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        compose(["dataset=text", f"dataset.path={corpus}", *words])
-    assert str(caught.value).startswith(line)

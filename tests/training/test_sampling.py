@@ -1,19 +1,14 @@
 """The order of the training examples: a permutation that depends on seed and epoch alone."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler
 
 import ntl.training.sampling as order
-from ntl.training import trainer as trainer_module
-from ntl.training.parts import RunParts
-from ntl.training.sampling import EpochSampler, Permutation, epoch_order
+from ntl.training.sampling import Permutation, epoch_order
 
 SEEDS = st.integers(0, 2**32 - 1)
 # Both ways of making it: drawn whole, and computed.
@@ -29,31 +24,6 @@ def test_every_example_comes_once(drawn: int, n: int, seed: int, epoch: int) -> 
         assert np.array_equal(np.sort(permuted), np.arange(n))
         blocks = list(epoch_order(n, seed, epoch))
         assert np.array_equal(np.concatenate([np.empty(0, np.int64), *blocks]), permuted)
-
-
-@pytest.mark.parametrize("n", [2**16 + 1, 300_000])
-def test_sizes_of_several_blocks(n: int) -> None:
-    blocks = list(epoch_order(n, 7, 3))
-    assert all(len(block) <= order.BLOCK for block in blocks)
-    assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(n))
-
-
-@WAYS
-def test_seeds_and_epochs_give_other_orders_and_the_same_ones_again(drawn: int, monkeypatch) -> None:
-    monkeypatch.setattr(order, "DRAWN", drawn)
-    positions = np.arange(1000)
-    orders = {tuple(Permutation(1000, seed, epoch)(positions)) for seed in range(8) for epoch in range(8)}
-    assert len(orders) == 64
-    assert tuple(Permutation(1000, 3, 5)(positions)) in orders
-    # Seed and epoch are two things: (1, 23) is not (12, 3).
-    assert tuple(Permutation(1000, 1, 23)(positions)) != tuple(Permutation(1000, 12, 3)(positions))
-
-
-def test_any_part_of_26_million_without_the_rest() -> None:
-    permutation = Permutation(26_000_000, 1, 0)
-    middle = np.arange(13_000_000, 13_000_005)
-    assert np.array_equal(permutation(middle)[2:4], permutation(middle[2:4]))
-    assert permutation.whole is None
 
 
 def test_the_order_is_pinned() -> None:
@@ -103,41 +73,3 @@ def test_bucketing_keeps_every_example_and_sorts(n: int, batch_size: int, seed: 
         ranges = sorted((int(batch.min()), int(batch.max())) for batch in batches)
         assert all(before[1] <= after[0] for before, after in pairwise(ranges))
         assert all(len(batch) == batch_size for batch in batches[:-1])
-
-
-def _inputs(config, workers: int = 0) -> list[torch.Tensor]:
-    """Every batch that a training run sees, as the model gets it."""
-    parts = RunParts(config, say=lambda line: None)
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
-    trainer.args.dataloader_num_workers = workers
-    seen: list[torch.Tensor] = []
-    original = trainer.compute_loss
-
-    def watched(model, inputs, *args, **kwargs):
-        seen.append(inputs["input_ids"].clone())
-        return original(model, inputs, *args, **kwargs)
-
-    trainer.compute_loss = watched
-    trainer.train()
-    return seen
-
-
-@pytest.mark.parametrize("bucketing", ["false", "true"])
-def test_a_run_visits_every_example_once_an_epoch(bucketing: str, small, monkeypatch: pytest.MonkeyPatch) -> None:
-    """96 examples in six batches of 16: twelve steps are two epochs."""
-    monkeypatch.setattr(trainer_module, "SHUFFLED_IN_MEMORY", 0)
-    settings = [f"trainer.length_bucketing={bucketing}", "trainer.save_steps=0"]
-    config = small(*settings, dataset="multiplication")
-    encoded = RunParts(config, say=lambda line: None).encoded("train")
-    batches = _inputs(config)
-    sampler = EpochSampler(encoded, seed=config.seed, batch_size=16, by_length=bucketing == "true")
-    expected = []
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        expected += list(BatchSampler(sampler, 16, drop_last=False))
-    assert len(batches) == len(expected) == 12
-    for batch, indices in zip(batches, expected, strict=True):
-        assert batch.shape[1] == int(encoded.lengths(np.array(indices)).max()) - 1
-        for row, index in zip(batch, indices, strict=True):
-            question = encoded[index]["question_ids"]
-            assert row[: len(question)].tolist() == question.tolist()

@@ -22,7 +22,7 @@ def _checkpoints(parts: RunParts) -> Path:
 
 
 def _trainer(parts: RunParts) -> ObjectiveTrainer:
-    return parts.trainer(_checkpoints(parts))
+    return ObjectiveTrainer(parts, _checkpoints(parts))
 
 
 def _trained(parts: RunParts, dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
@@ -190,25 +190,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
     inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
     assert [set(inputs[:5]), set(inputs[5:])] == seen
     assert f"the last good checkpoint is {_checkpoints(made) / 'checkpoint-4'};" in message
-    assert [path.name for path in _checkpoints(made).iterdir()] == ["checkpoint-4"]
-
-
-def test_weights_that_the_last_step_broke_are_not_saved(parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss of that step is finite, and no other is computed before the checkpoint."""
-    made = parts("trainer.max_steps=8", "trainer.save_steps=4")
-    trainer = _trainer(made)
-    original = ObjectiveTrainer.training_step
-
-    def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
-        loss = original(self, *args)
-        if self.state.global_step == 7:
-            next(iter(made.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
-        return loss
-
-    monkeypatch.setattr(ObjectiveTrainer, "training_step", training_step)
-    trainer.args.logging_steps = trainer.state.logging_steps = 100
-    with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
-        trainer.train()
     assert [path.name for path in _checkpoints(made).iterdir()] == ["checkpoint-4"]
 
 

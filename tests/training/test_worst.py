@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
-from ntl.launch.publish import wrong_samples
 from ntl.results import read_record
 from ntl.system.errors import UserError
 
@@ -45,19 +43,6 @@ def test_the_worst_answers_by_hand(answered: Path, prepared, small, capsys: pyte
     assert texts[1] not in printed
 
 
-def test_the_worst_texts_by_rouge(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two of three words: precision 1 and recall 2/3, an F1 of 0.8."""
-    path = finished / "predictions.jsonl"
-    header, *lines = map(json.loads, path.read_text().splitlines())
-    header["header"]["metrics"] = "text"
-    texts = ("a b c", "a b", "x")
-    rows = [line | {"answer": "a b c", "prediction": text} for line, text in zip(lines[:3], texts, strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rows]))
-    main([str(finished), "--worst", "3", "--json"])
-    found = json.loads(capsys.readouterr().out)["test"]
-    assert [(line["prediction"], line["error"]) for line in found] == [("x", 1.0), ("a b", pytest.approx(0.2))]
-
-
 def test_questions_of_other_data_are_never_shown(answered: Path) -> None:
     record = answered / "record.json"
     digest = read_record(record).data["files"]["test.jsonl"]
@@ -78,13 +63,3 @@ def test_a_published_record_keeps_the_worst(answered: Path) -> None:
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content
-
-
-def test_what_cannot_be_published_is_left_out(answered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(NoisyNumbers, "publishable", False)
-        with pytest.raises(UserError, match="the licence of noisy_numbers does not permit"):
-            wrong_samples(answered)
-    (answered / "predictions.jsonl").unlink()
-    with pytest.raises(UserError, match=r"no predictions\.jsonl"):
-        wrong_samples(answered)

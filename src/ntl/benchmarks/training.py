@@ -17,6 +17,7 @@ from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles
 from ntl.config import Config, build, compose
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
+from ntl.training.trainer import ObjectiveTrainer
 
 Make = Callable[["Clock"], Any]
 
@@ -43,7 +44,7 @@ def _quiet(arguments: Any) -> Any:
 
 def ours(config: Config, scratch: Path, clock: Clock) -> Any:
     """Return our trainer, with prepared data, cached token ids and objective."""
-    trainer = RunParts(config, say=lambda line: None).trainer(scratch / "run", callbacks=[clock])
+    trainer = ObjectiveTrainer(RunParts(config, say=lambda line: None), scratch / "run", callbacks=[clock])
     _quiet(trainer.args)
     return trainer
 

@@ -6,7 +6,7 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.training.predictor import predict as predict
-    from ntl.training.runner import run as run
+    from ntl.training.train import run as run
     from ntl.training.trainer import ObjectiveTrainer as ObjectiveTrainer
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -10,13 +10,7 @@ from ntl.evaluation.metrics import find_metric
 
 
 class Best(NamedTuple):
-    """The evaluation with the best value so far, and how many evaluations came after it.
-
-    Attributes:
-        step: Optimizer step; None while the metric was undefined in every evaluation.
-        value: The metric at that step.
-        since: Number of evaluations after that step.
-    """
+    """The best evaluation so far: its step (None while there is none), its value, and how many came after it."""
 
     step: int | None = None
     value: float = math.nan
@@ -25,24 +19,22 @@ class Best(NamedTuple):
 
 def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
     """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
-    best = Best()
-    sign = find_metric(metric).better.value
+    best, sign = Best(), find_metric(metric).better.value
     for entry in history:
-        if "eval_loss" not in entry:
-            continue
-        value = entry.get(f"eval_{metric}", math.nan)
-        is_better = best.step is None or sign * value > sign * best.value
-        if is_better and not math.isnan(value):
-            best = Best(int(entry["step"]), value)
-        elif best.step is not None:
-            best = best._replace(since=best.since + 1)
+        if "eval_loss" in entry:
+            value = entry.get(f"eval_{metric}", math.nan)
+            if not math.isnan(value) and (best.step is None or sign * value > sign * best.value):
+                best = Best(int(entry["step"]), value)
+            elif best.step is not None:
+                best = best._replace(since=best.since + 1)
     return best
 
 
 class KeepBest(TrainerCallback):
     """Saves a checkpoint at every new best evaluation; stops ``patience`` evaluations after the best one (0: never).
 
-    Everything follows from the trainer's history, which each checkpoint has: a resumed run decides as it would have.
+    Everything follows from the trainer's history, which each checkpoint has: a resumed run decides as it would have,
+    which EarlyStoppingCallback does not. The Trainer's own ``metric_for_best_model`` is what the plateau watches.
     """
 
     def __init__(self, metric: str, patience: int = 0) -> None:
@@ -60,7 +52,5 @@ class KeepBest(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.best = best_of(state.log_history, self.metric)
-        if self.best.step == state.global_step:
-            control.should_save = True
-        if self.is_over:
-            control.should_save = control.should_training_stop = True
+        control.should_save |= self.is_over or self.best.step == state.global_step
+        control.should_training_stop |= self.is_over

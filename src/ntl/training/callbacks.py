@@ -38,10 +38,8 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
     The tokens of a step are estimated from the lengths of ``BANNER_ROWS`` training examples.
     """
     config, args, train = parts.config, trainer.args, parts.encoded("train")
-    size, trained = (
-        parameters(parts.model),
-        sum(each.numel() for each in parts.model.parameters() if each.requires_grad),
-    )
+    size = parameters(parts.model)
+    trained = sum(each.numel() for each in parts.model.parameters() if each.requires_grad)
     rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     chosen = np.linspace(0, len(train) - 1, min(len(train), BANNER_ROWS)).astype(np.int64)
     tokens = rows * float(np.mean(train.lengths(chosen)))
@@ -59,12 +57,11 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
 
 
 class StopOnSignal(TrainerCallback):
-    """Save a checkpoint and stop after the current step when a signal arrives.
+    """Save a checkpoint and stop after the current step when a signal arrives; a second one has its usual effect.
 
-    It is a context manager that installs the signal handlers, and the callback that acts on a signal. A second signal
-    has its usual effect, at once. SIGTERM does not stop the training if it already had a handler, as submitit installs
-    one in a Slurm job: the job is then about to be killed, and would count as failed if it ended by itself. A
-    checkpoint is saved, and training continues until the kill.
+    It is a context manager that installs the signal handlers, and the callback that acts on a signal. SIGTERM does not
+    stop the training if it already had a handler, as submitit installs one in a Slurm job: the job is then about to be
+    killed, and would count as failed if it ended by itself.
     """
 
     def __init__(self) -> None:
@@ -80,9 +77,6 @@ class StopOnSignal(TrainerCallback):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -91,19 +85,16 @@ class StopOnSignal(TrainerCallback):
             self._save = True
             return
         self.received = number
-        self._restore()
+        self.__exit__()
 
     def call_previous_handler(self) -> None:
         """Call the received signal's previous handler, if any; submitit's requeues the job and does not return."""
-        previous = self._previous.get(self.received) if self.received is not None else None
+        previous = self._previous.get(self.received or 0)
         if callable(previous):
             previous(self.received, None)
 
-    def requested(self, device: torch.device) -> bool:
-        """Return whether any rank received a signal to stop. Every rank must call this at the same step."""
-        return self._request(device) == STOP
-
-    def _request(self, device: torch.device) -> int:
+    def requested(self, device: torch.device) -> int:
+        """Return what any rank requests: STOP, SAVE or 0. Every rank must call this at the same step."""
         request = STOP if self.received is not None else SAVE if self._save else 0
         if not distributed.is_initialized():
             return request
@@ -113,10 +104,10 @@ class StopOnSignal(TrainerCallback):
         return int(flag)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if request := self._request(args.device):
-            self._save = False
-            control.should_save = True
-            control.should_training_stop = control.should_training_stop or request == STOP
+        request = self.requested(args.device)
+        self._save = False
+        control.should_save |= request > 0
+        control.should_training_stop |= request == STOP
 
 
 class ProgressLines(TrainerCallback):
@@ -134,8 +125,7 @@ class ProgressLines(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print a line for a training log; evaluations are in metrics.jsonl alone."""
-        now = time.monotonic()
-        done = state.global_step - self.first_step
+        now, done = time.monotonic(), state.global_step - self.first_step
         if logs is None or "loss" not in logs or not done:
             return
         if now - self.last_line < SECONDS_BETWEEN and state.global_step < state.max_steps:
@@ -168,12 +158,11 @@ class Probe(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
-        if state.global_step % self.steps:
-            return
-        entry: dict[str, Any] = {"step": state.global_step, "probe": self.mape()}
-        state.log_history.append(entry)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        if state.global_step % self.steps == 0:
+            entry: dict[str, Any] = {"step": state.global_step, "probe": self.mape()}
+            state.log_history.append(entry)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
 
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""

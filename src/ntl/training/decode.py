@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,19 +53,8 @@ EXTRA_TOKENS = 10
 RULE = RULES["default"]
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
-    "accuracy",
-    "mae",
-    "rmse",
-    "r2",
-    "pearson",
-    "mape_clipped",
-    "mape_median",
-    "within_1_percent",
-    "rmse_truth",
-    "covered",
-    "coverage_90",
-    "width_90",
-    "crps",
+    *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
+    *("covered", "coverage_90", "width_90", "crps"),
 )
 # Of the probability; below it, a decoding by number is one of a part of what the model says.
 COVERED = 0.9
@@ -74,7 +62,6 @@ COVERED = 0.9
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 
 Item = TypeVar("Item")
-_ABSENT = object()
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -83,10 +70,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def my_share(count: int) -> range:
-    """Return the indices below ``count`` that this rank decodes.
-
-    They are dealt in turn, so that examples sorted by length are spread evenly over the ranks.
-    """
+    """Return the indices below ``count`` that this rank decodes, dealt in turn: examples are sorted by length."""
     rank, size = rank_and_size()
     return range(rank, count, size)
 
@@ -100,7 +84,10 @@ def from_all(mine: Sequence[Item]) -> list[Item] | None:
     distributed.gather_object(list(mine), shares)
     if shares is None:
         return None
-    return [item for row in zip_longest(*shares, fillvalue=_ABSENT) for item in row if item is not _ABSENT]
+    whole: list[Any] = [None] * sum(map(len, shares))
+    for number, share in enumerate(shares):
+        whole[number::size] = share
+    return whole
 
 
 def max_new_tokens(parts: RunParts) -> int:
@@ -141,19 +128,23 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
     return chosen
 
 
+def _decode(parts: RunParts, decoding: DecodingConfig, examples: Sequence[Example], **how: Any) -> list[Answer]:
+    return decode(
+        decoding,
+        model=parts.model,
+        tokenizer=parts.tokenizer,
+        examples=examples,
+        max_new_tokens=max_new_tokens(parts),
+        chat=parts.chat,
+        **{"collate": parts.collator.prompts, **how},
+    )
+
+
 def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequence[Example]) -> list[Answer]:
     """Decode examples without affecting the training: the random state is restored."""
-    model: Any = parts.model
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        return decode(
-            decoding,
-            model=model,
-            tokenizer=parts.tokenizer,
-            examples=examples,
-            collate=parts.collator.prompts,
-            max_new_tokens=max_new_tokens(parts),
-            chat=parts.chat,
-        )
+    device = parts.model.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return _decode(parts, decoding, examples)
 
 
 def decode_validation(parts: RunParts) -> dict[str, float]:
@@ -222,10 +213,10 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             rows += _documents(split, texts, predictions)
             continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
-            line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | dict(prediction.about)
-            line |= _distance(line.pop(DISTRIBUTION, None), row)
+            line = _line(parts.dataset, split, row, prediction)
             if parts.dataset.metrics == "text":
-                line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
+                matches = token_matches(prediction.token_ids, examples[index]["answer_ids"].tolist())._asdict()
+                line |= {f"tokens_{name}": count for name, count in matches.items()}
             if count_malformed is not None:
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
@@ -256,21 +247,13 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
 
 def decode_share(parts: RunParts, config: DecodingConfig, examples: Any, label: str) -> list[Answer] | None:
     """Decode encoded examples, each rank its share: the answers in their order, None on all ranks but the first."""
-    share, packed = my_share(len(examples)), isinstance(examples, Packed)
+    share = my_share(len(examples))
+    how: dict[str, Any] = {"progress": DecodingLines(parts.say, label, len(share))}
     chosen: list[Any] = [examples[index] for index in share]
-    if packed:
+    if isinstance(examples, Packed):
+        how["collate"] = parts.collator
         chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
-    mine = decode(
-        config,
-        model=parts.model,
-        tokenizer=parts.tokenizer,
-        examples=chosen,
-        collate=parts.collator if packed else parts.collator.prompts,
-        max_new_tokens=max_new_tokens(parts),
-        progress=DecodingLines(parts.say, label, len(share)),
-        chat=parts.chat,
-    )
-    return from_all(mine)
+    return from_all(_decode(parts, config, chosen, **how))
 
 
 def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
@@ -296,10 +279,6 @@ def _report_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:
         parts.say(f"decoding={decoding.name}: the model's own generation config has {words}, which is not used.")
 
 
-def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
-    return {f"tokens_{name}": count for name, count in token_matches(generated, label.tolist())._asdict().items()}
-
-
 def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[dict[str, Any]]:
     """One line per document: the sums of its pieces, which may lie in several examples."""
     sums: dict[int, list[float]] = {}
@@ -314,23 +293,18 @@ def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[di
     ]
 
 
-def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[str, str]:
-    question = row["question"]
-    known = {
-        "group": dataset.group(row["id"]),
-        "truth": dataset.truth(question),
-        "shortcut": dataset.shortcut(question),
-    }
-    line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction}
-    return line | {name: value for name, value in known.items() if value is not None}
-
-
-def _distance(found: Point | None, row: Mapping[str, str]) -> dict[str, float]:
-    """The CRPS of a distribution of answers against those of the raters, or against the one answer."""
-    labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
-    if found is None or max(map(abs, labels)) > LARGEST:
-        return {}
-    return {"crps": crps(found.values, found.shares, labels)}
+def _line(dataset: TextDataset, split: str, row: Any, prediction: Answer) -> dict[str, Any]:
+    """A line of the predictions file; "crps" is that of a distribution against the raters' or the one answer."""
+    question, about = row["question"], {**prediction.about}
+    known = {"group": dataset.group(row["id"]), "truth": dataset.truth(question)}
+    known |= {"shortcut": dataset.shortcut(question)}
+    line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction.text}
+    found: Point | None = about.pop(DISTRIBUTION, None)
+    if found is not None:
+        labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
+        if max(map(abs, labels)) <= LARGEST:
+            about["crps"] = crps(found.values, found.shares, labels)
+    return line | {name: value for name, value in known.items() if value is not None} | about
 
 
 def restore(

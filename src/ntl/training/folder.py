@@ -25,20 +25,6 @@ def say(message: str) -> None:
         print(redact(message), flush=True)
 
 
-def remove_leftovers(folder: Path, keep: int) -> None:
-    """Delete all but the newest ``keep`` checkpoints of a finished run that was killed before it could do so.
-
-    Does nothing, silently, while another process holds the run's lock, or if the folder cannot be written to.
-    """
-    checkpoints = folder / CHECKPOINTS
-    # Counting comes first, because finding the newest complete checkpoint reads all of its files.
-    if is_first() and len(by_step(checkpoints)) > keep:
-        best = best_step(folder)
-        if sum(step_of(checkpoint) != best for checkpoint in by_step(checkpoints)) > keep:
-            with suppress(UserError), only_one(folder):
-                keep_newest(checkpoints, keep, best)
-
-
 def best_step(folder: Path) -> int | None:
     """Return the step that a finished run was scored at, if ``trainer.best`` chose it, else None."""
     path = folder / RECORD
@@ -46,11 +32,23 @@ def best_step(folder: Path) -> int | None:
     return record.scored_step if record and "best" in record.model else None
 
 
+def remove_leftovers(folder: Path, keep: int) -> None:
+    """Delete all but the newest ``keep`` checkpoints of a finished run that was killed before it could do so.
+
+    Does nothing, silently, while another process holds the run's lock, or if the folder cannot be written to.
+    """
+    # Counting comes first, because finding the newest complete checkpoint reads all of its files.
+    checkpoints = by_step(folder / CHECKPOINTS)
+    if is_first() and len(checkpoints) > keep:
+        best = best_step(folder)
+        if sum(step_of(checkpoint) != best for checkpoint in checkpoints) > keep:
+            with suppress(UserError), only_one(folder):
+                keep_newest(folder / CHECKPOINTS, keep, best)
+
+
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder.
-
-    On a file system without locks, a warning is printed and nothing is locked.
+    """Hold the lock of a run's folder; without locks in the file system, a warning is printed.
 
     Raises:
         Busy: Another process holds the lock.

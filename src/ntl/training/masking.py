@@ -59,12 +59,8 @@ class Masking:
     def __init__(
         self, config: MaskConfig, *, seed: int, length: int, maskable: Tensor, mask_token_id: int | None
     ) -> None:
-        self.config = config
-        self.seed = seed
-        self.length = length
-        self.maskable = maskable
-        self.choices = torch.arange(len(maskable))[maskable]
-        self.mask_token_id = mask_token_id
+        self.config, self.seed, self.length, self.mask_token_id = config, seed, length, mask_token_id
+        self.maskable, self.choices = maskable, torch.arange(len(maskable))[maskable]
 
     def __call__(self, batch: dict[str, Tensor], *, step: int, first_row: int, examples: Tensor) -> Tensor:
         """Mask ``batch["input_ids"]`` (R, T), never padding nor the last position of a row.

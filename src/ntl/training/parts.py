@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -39,13 +38,9 @@ from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
-from ntl.training.arguments import training_arguments
-from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
 from ntl.training.objectives.number_heads import scale_targets
 from ntl.training.objectives.terms import terms_of
-from ntl.training.trainer import ObjectiveTrainer
-from ntl.training.weights import whole_state
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
@@ -57,34 +52,31 @@ ROWS_LOOKED_AT = 64
 
 
 class Collator(Protocol):
-    """Collates examples into batches, built as ``objective.collator(model.config, tokenizer)``."""
+    """Collates encoded examples into a padded batch; built as ``objective.collator(model.config, tokenizer)``.
 
-    def __call__(self, examples: Sequence[Example]) -> Batch:
-        """Collate examples of ``ntl.data.encode``, token ids of question and answer, into a padded batch."""
-        ...
+    ``prompts`` collates the questions alone, for generation; ``longest_input`` is the number of positions of a split's
+    longest example, from ``EncodedDataset.about``.
+    """
 
-    def prompts(self, examples: Sequence[Example]) -> Batch:
-        """Collate the questions alone, as prompts for generation."""
-        ...
+    def __call__(self, examples: Sequence[Example]) -> Batch: ...
 
-    def longest_input(self, about: Mapping[str, int]) -> int:
-        """Return the number of positions of a split's longest example, from ``EncodedDataset.about``."""
-        ...
+    def prompts(self, examples: Sequence[Example]) -> Batch: ...
+
+    def longest_input(self, about: Mapping[str, int]) -> int: ...
 
 
 class Objective(Protocol):
     """A module around the model that computes the loss, built as ``objective(config, model=, terms=, number_vocab=)``.
 
     ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
-    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step.
+    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step,
+    sums over its batches of ``count(labels)``: how many labels the base term and the number term count.
     An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is then logged.
     """
 
     def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return how many labels the base term and the number term count, (2,)."""
-        ...
+    def count(self, labels: torch.Tensor) -> torch.Tensor: ...
 
 
 class RunParts:
@@ -230,15 +222,6 @@ class RunParts:
         config = self.config.model
         return identity(source(config), gguf_file(config)) if config.pretrained else {}
 
-    def gather_model(self, trainer: ObjectiveTrainer) -> None:
-        """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
-        if trainer.is_fsdp_enabled:
-            state = whole_state(self.model)
-            del self.model
-            model: Any = self.model
-            model.load_state_dict(state)
-            model.to(trainer.args.device)
-
     # ---- training
 
     def objective(self) -> torch.nn.Module:
@@ -299,55 +282,6 @@ class RunParts:
             return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
-
-    def trainer(
-        self,
-        checkpoints: Path,
-        *,
-        run: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Any] = (),
-        decoded: Callable[[], Mapping[str, float]] | None = None,
-        started: float | None = None,
-    ) -> ObjectiveTrainer:
-        """Build the trainer.
-
-        Args:
-            checkpoints: Folder that checkpoints are written to.
-            run: Description of the run that each checkpoint stores (``ntl.training.resume.describe``).
-            callbacks: Callbacks of the trainer.
-            decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
-            started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
-        """
-        train, trainer, objective = self.encoded("train"), self.config.trainer, self.objective()
-        if trainer.max_tokens_per_batch and getattr(objective, "router_weight", 0):
-            raise UserError(
-                f"trainer.max_tokens_per_batch={trainer.max_tokens_per_batch} model={self.config.model.name}: the "
-                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
-                "trainer.batch_size in favour of trainer.accumulation_steps."
-            )
-        self.warn_of_lost_text("train")
-        return ObjectiveTrainer(
-            model=objective,
-            args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
-            train_dataset=train,
-            eval_dataset=self.encoded("validation").first(trainer.eval_rows),
-            data_collator=self.collator,
-            collate_training=self.collate_training,
-            masking=self.masking(),
-            tokenizer=self.tokenizer,
-            callbacks=list(callbacks),
-            normalization=trainer.normalization,
-            max_tokens=trainer.max_tokens_per_batch,
-            keep_checkpoints=trainer.keep_checkpoints,
-            keep_steps=self.config.keep_steps,
-            best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,
-            decoded=decoded,
-            length_bucketing=trainer.length_bucketing,
-            data_files=self.fingerprint["files"],
-            run=run or {},
-            example_id=lambda index: self.example_id("train", index),
-            started=time.monotonic() if started is None else started,
-        )
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""

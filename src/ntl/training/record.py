@@ -56,21 +56,16 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
     return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
 
 
-def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
+def _model(parts: "RunParts", trainer: "ObjectiveTrainer") -> dict[str, Any]:
     found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
-        found["base"] = {"run": parts.config.base, "sha256": made_of["base"]}
+        found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
     if parts.config.model.pretrained:
         found |= {"weights": parts.loaded, "shape": shape(parts.model.config)}
-    return found
-
-
-def _chosen(trainer: "ObjectiveTrainer", bf16: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
     if trainer.best:
         best = trainer.best.best
         found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
-    return found if isinstance(bf16, bool) else {**found, "bf16": trainer.args.bf16}
+    return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}
 
 
 def shape(config: Any) -> dict[str, Any]:
@@ -94,10 +89,8 @@ def build_record(
     folder: Path,
     overrides: Sequence[str],
     values: Mapping[str, Any],
-    made_of: Mapping[str, str],
     git: dict[str, Any],
     seen: tuple[int, int],
-    seconds: float,
 ) -> RunRecord:
     """Build the record of a run: everything that a table, a figure or a paired test reads.
 
@@ -110,11 +103,8 @@ def build_record(
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
         values: The config as ``ntl.config.identity.recorded`` returns it.
-        made_of: The sha256 of what the run started from; ``base`` is read here.
         git: The state of the source tree at the start of the run (``git_state``).
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
-        seconds: Wall time of preparation, training and decoding, of all processes of the run; work that was lost after
-            a checkpoint is not counted.
     """
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
@@ -131,13 +121,13 @@ def build_record(
         git=git,
         packages=packages(),
         device=device_name(device),
-        model=_model(parts, made_of) | _chosen(trainer, config.trainer.bf16),
+        model=_model(parts, trainer),
         num_devices=trainer.args.world_size,
         data={**parts.fingerprint, "longer_than_train": longer_than_train(parts)},
         steps=trainer.state.global_step,
         examples_seen=seen[0],
         tokens_seen=seen[1],
-        wall_time_s=round(seconds, 3),
+        wall_time_s=round(trainer.wall_time(), 3),
         peak_memory_bytes=peak_memory_bytes(device),
         groups=scores.groups,
         curves=_curves(read_metrics(folder / METRICS)),

@@ -14,22 +14,13 @@ from ntl.data.encoded import EncodedDataset
 
 
 class EpochSampler(Sampler[int]):
-    """Samples the indices of one epoch.
+    """Samples the indices of one epoch (``epoch_order``), which are the same in every process.
 
-    The order depends on the seed and the epoch alone: it is the same in every process and for any number of workers.
-
-    Args:
-        dataset: The encoded data set.
-        seed: Seed of the order.
-        batch_size: Batch size over all ranks.
-        by_length: Whether the examples of a batch have similar lengths.
+    ``batch_size`` is that over all ranks; ``by_length``: the examples of a batch have similar lengths.
     """
 
     def __init__(self, dataset: EncodedDataset, *, seed: int, batch_size: int = 1, by_length: bool = False) -> None:
-        self.dataset = dataset
-        self.seed = seed
-        self.batch_size = batch_size
-        self.by_length = by_length
+        self.dataset, self.seed, self.batch_size, self.by_length = dataset, seed, batch_size, by_length
         self.epoch = 0
 
     def __len__(self) -> int:
@@ -170,12 +161,11 @@ class Numbered:
 class CollateNumbered:
     """A collate function that adds the indices of numbered examples to the batch, as ``INDEX`` of shape (B,).
 
-    Numbered examples, those of training, are collated by ``collate_training`` if that is given.
+    Numbered examples, those of training, are collated by ``collate_training``.
     """
 
-    def __init__(self, collate: Collate, collate_training: Collate | None = None) -> None:
-        self.collate = collate
-        self.collate_training = collate_training or collate
+    def __init__(self, collate: Collate, collate_training: Collate) -> None:
+        self.collate, self.collate_training = collate, collate_training
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor]:
         if INDEX not in examples[0]:

@@ -2,10 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
@@ -23,15 +21,15 @@ if TYPE_CHECKING:
     from ntl.training.parts import RunParts
 
 METRICS = "metrics.jsonl"
-# Maximum number of lines in the queue for W&B, and how long the end of a run waits until they are sent.
-WAITING_LINES = 1000
-SECONDS_TO_FINISH = 15.0
+# How long the beginning and the end of a run wait for W&B.
+SECONDS_TO_BEGIN, SECONDS_TO_FINISH = 30.0, 15.0
 # The columns of a sample of predictions, and how many it has.
 SAMPLE_COLUMNS, SAMPLE_ROWS = ("question", "target", "answer", "error"), 100
+Rows = Sequence[Sequence[Any]]
 
 
 class MetricsFile(TrainerCallback):
-    """Appends every log line to metrics.jsonl, and calls ``mirror`` with it.
+    """Appends every log line to metrics.jsonl, and passes it on to ``mirror``.
 
     A line has step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl.
     """
@@ -41,9 +39,14 @@ class MetricsFile(TrainerCallback):
         self.mirror = mirror
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Rewrite the file from the checkpoint's history, which drops lines that were logged after the checkpoint."""
+        """Rewrite the file from the checkpoint's history, which drops later lines, and replay it to the mirror.
+
+        W&B writes a folder for each process when it is offline; the last one has everything.
+        """
         if state.is_world_process_zero:
             write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
+            for entry in state.log_history:
+                self.mirror(entry)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Append one line of JSON; the summary that the Trainer logs at its end is left out."""
@@ -61,14 +64,8 @@ def _line(step: float, logs: Mapping[str, float]) -> str:
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """Read the lines of a metrics file; a last line that was cut off by a kill is left out."""
-    lines = []
-    if path.is_file():
-        for text in path.read_text(encoding="utf-8").splitlines():
-            try:
-                lines.append(json.loads(text))
-            except ValueError:
-                break
-    return lines
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def public_name(name: str) -> str:
@@ -79,56 +76,55 @@ def public_name(name: str) -> str:
 
 
 def _public(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {public_name(name): value for name, value in values.items() if name != "step"}
-
-
-def _settings(config: Config, parameters: int) -> dict[str, Any]:
-    """What a tracker shows of a run's config, without secrets."""
-    values = {key: value for key, value in plain(config).items() if key != "tracking"}
-    return redacted({**values, "parameters": parameters})
+    return {public_name(name): value for name, value in values.items() if isinstance(value, int | float)}
 
 
 class NoMirror:
-    """The mirror of ``tracking=none``, which does nothing; base class of the others."""
+    """The mirror of ``tracking=none``, which does nothing; base class of the others.
+
+    Whatever a service raises, the run continues: one warning is printed, and nothing more is sent.
+    """
+
+    service = ""
 
     def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
-        self.tracking, self.warn = tracking, warn
+        self.tracking, self.warn, self.works = tracking, warn, True
 
-    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
-        """Begin the run of a folder, which continues from ``step``; nothing is sent or written before."""
+    def start(self, config: Config, folder: Path, parameters: int) -> None:
+        """Begin the run of a folder; nothing is sent or written before."""
+        values = {key: value for key, value in plain(config).items() if key != "tracking"}
+        self._try(self._start, config, folder, redacted({**values, "parameters": parameters}))
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
+        self._try(self._log, _public({name: value for name, value in line.items() if name != "step"}), line["step"])
 
-    def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Show a table. ``rows`` are read only by a mirror that shows them."""
+    def finish(self, summary: Mapping[str, float | None], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
+        """Show the final metrics and a table of predictions, and close; ``rows`` is called where they are shown."""
+        self._try(self._finish, _public(summary), columns, rows)
 
-    def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Show the final metrics, and close."""
+    def _try(self, action: Callable[..., None], *args: Any) -> None:
+        if self.works:
+            try:
+                action(*args)
+            except Exception as error:
+                self.works = False
+                reason = redact((str(error) or type(error).__name__).splitlines()[0])
+                self.warn(f"{self.service} failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
-    def close(self) -> None:
-        """End, also for a run that fails, without waiting for anything."""
+    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None: ...
+
+    def _log(self, values: Mapping[str, Any], step: float) -> None: ...
+
+    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None: ...
 
 
 class WandbMirror(NoMirror):
-    """Mirrors the metrics to a W&B run, in a thread, so that training never waits for the network.
+    """Mirrors the metrics to a W&B run of the run's id, whose client sends them from a process of its own."""
 
-    If the client raises, one warning is printed and nothing more is sent.
-    """
+    service = "W&B"
 
-    def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
-        super().__init__(tracking, warn=warn)
-        self._client: Any = None
-        self._run: Any = None
-        self._stopped = self._dropped = False
-        self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="wandb", daemon=True)
-
-    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
-        self._waiting.put(lambda: self._start(config, folder, parameters))
-        self._thread.start()
-
-    def _start(self, config: Config, folder: Path, parameters: int) -> None:
+    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
@@ -136,8 +132,8 @@ class WandbMirror(NoMirror):
         # Without a key the client would prompt for one.
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
-        self._client = wandb
-        self._run = wandb.init(
+        self._wandb: Any = wandb
+        self._run: Any = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
             group=self.tracking.group or None,  # None is that of WANDB_RUN_GROUP, if it is set
@@ -146,100 +142,54 @@ class WandbMirror(NoMirror):
             id=folder.name,
             name=folder.name,
             dir=str(folder),
-            config=_settings(config, parameters),
+            config=dict(settings),
             mode=mode,  # pyright: ignore[reportArgumentType] - WANDB_MODE may be any text
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
             reinit="finish_previous",
             # Also bounds the wait at the exit of the process, where the client uploads what is left.
-            settings={"finish_timeout": SECONDS_TO_FINISH},
+            settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
         )
 
-    def _work(self) -> None:
-        while (action := self._waiting.get()) is not None:
-            if self._stopped:
-                continue
-            try:
-                action()
-            except Exception as error:  # whatever the client raises, the run continues
-                reason = redact((str(error) or type(error).__name__).splitlines()[0])
-                self._stop(f"failed; nothing more is sent to it ({reason})")
+    def _log(self, values: Mapping[str, Any], step: float) -> None:
+        self._run.log(values, step=int(step))
 
-    def _stop(self, why: str) -> None:
-        if not self._stopped:
-            self.warn(f"W&B {why}; {METRICS} has everything.")
-        self._stopped = True
-
-    def log(self, line: Mapping[str, float]) -> None:
-        """Send one line of metrics.jsonl; it is dropped if ``WAITING_LINES`` lines are in the queue."""
-        if self._waiting.qsize() < WAITING_LINES:
-            self._waiting.put(lambda: self._run.log(_public(line), step=int(line["step"])))
-        elif not self._dropped:
-            self._dropped = True
-            self.warn(f"W&B is slow: some lines are not sent to it; {METRICS} has everything.")
-
-    def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        data = [list(row) for row in rows]
-        self._waiting.put(lambda: self._run.log({name: self._client.Table(columns=list(columns), data=data)}))
-
-    def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Send the final metrics and close; waits at most ``SECONDS_TO_FINISH``."""
-        self._waiting.put(lambda: self._run.summary.update(_public(summary)))
-        self._waiting.put(lambda: self._run.finish())
-        self.close()
-        self._thread.join(SECONDS_TO_FINISH)
-        if self._thread.is_alive():
-            self._stop(f"did not answer within {SECONDS_TO_FINISH:g} s; nothing more is sent to it")
-
-    def close(self) -> None:
-        """End the thread once the queue is empty, without waiting for it."""
-        self._waiting.put(None)
+    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
+        self._run.log({"test/predictions": self._wandb.Table(columns=list(columns), data=[*map(list, rows())])})
+        self._run.summary.update(summary)
+        self._run.finish()
 
 
 class TensorboardMirror(NoMirror):
-    """Writes the metrics as TensorBoard's event file in the run's folder.
+    """Writes the metrics as TensorBoard's event file in the run's folder. UserError without the package."""
 
-    Raises:
-        UserError: The package tensorboard is not installed.
-    """
+    service = "TensorBoard"
 
     def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
         super().__init__(tracking, warn=warn)
         with needs("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
         self._new_writer: Any = SummaryWriter
-        self._writer: Any = None
-        self._step = 0
 
-    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
-        # A resumed run logs the steps after its checkpoint again: what an earlier process logged of them is hidden.
-        self._step = step
-        self._writer = self._new_writer(str(folder), purge_step=step + 1)
-        self._writer.add_text("config", f"```\n{json.dumps(_settings(config, parameters), indent=1)}\n```", step)
+    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
+        # What an earlier process logged is hidden: its lines up to the checkpoint come again.
+        self._writer, self._last = self._new_writer(str(folder), purge_step=0), 0.0
+        self._writer.add_text("config", f"```\n{json.dumps(settings, indent=1)}\n```", 0)
 
-    def log(self, line: Mapping[str, float]) -> None:
-        self._step = int(line["step"])
-        self._add(line)
+    def _log(self, values: Mapping[str, Any], step: float) -> None:
+        self._last = step
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, int(step))
+        self._writer.flush()
 
-    def _add(self, values: Mapping[str, float | None]) -> None:
-        for name, value in _public(values).items():
-            if value is not None:
-                self._writer.add_scalar(name, value, self._step)
-
-    def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
         from ntl.results.render import markdown  # here, as it imports all of what tables are computed by
 
-        cells = [[markdown.escape("" if cell is None else " ".join(str(cell).split())) for cell in row] for row in rows]
-        lines = [list(columns), ["---"] * len(columns), *cells]
-        self._writer.add_text(name, "\n".join(map(markdown.line, lines)), self._step)
-
-    def finish(self, summary: Mapping[str, float | None]) -> None:
-        self._add(summary)
-        self.close()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        cells = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows()]
+        lines = [list(columns), ["---"] * len(columns), *[[*map(markdown.escape, row)] for row in cells]]
+        self._writer.add_text("test/predictions", "\n".join(map(markdown.line, lines)), int(self._last))
+        self._log(summary, self._last)
+        self._writer.close()
 
 
 def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:

@@ -1,109 +1,343 @@
-"""``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
+"""One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
-import os
-import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ntl.config.cli import HELP_FLAGS, Parser
-from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
-from ntl.system.errors import Diverged, UserError
-from ntl.system.secrets import redact
+from omegaconf import OmegaConf
+
+from ntl.config import Config, build, run_id
+from ntl.config.decoding import TreeConfig
+from ntl.config.given import check_type, other_shape
+from ntl.config.identity import plain, recorded
+from ntl.config.legality import PLAIN, check_keep_steps
+from ntl.config.model import gguf_file
+from ntl.config.trainer import DERIVED, in_steps, is_decoded
+from ntl.data.prepared import Prepared
+from ntl.evaluation.evaluate import PREDICTIONS
+from ntl.models import require, source
+from ntl.results import lacking_readings, read_record
+from ntl.results.record import write_record
+from ntl.system.errors import UserError, one_line_when_full
+from ntl.system.files import remove_parts
+from ntl.system.hub import origin
+from ntl.system.machine import git_state, uses_bf16
+from ntl.system.secrets import redacted
+from ntl.training.checkpoints import (
+    CHECKPOINTS,
+    RUN,
+    STATE,
+    check_data,
+    checkpoint_at,
+    is_whole,
+    keep_newest,
+    not_kept,
+    read_json,
+    step_of,
+    weights_digest,
+)
+from ntl.training.folder import only_one, remove_leftovers, say
+from ntl.training.resume import base_for, check_start, checkpoint_for, describe, processes
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from ntl.training.parts import RunParts
+    from ntl.training.trainer import ObjectiveTrainer
 
-HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
-
-Choices (group=name):
-{choices}
-
-Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
-`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
-`python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
-`--config-dir DIR` takes further choices from your own files, such as DIR/loss/NAME.yaml.
-
-Examples:
-  python train.py
-  python train.py dataset=noisy_numbers loss=ce seed=1
-  python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
-  python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
-"""
-failures: list[Exception] = []
-swept: list[Path] = []  # the folders of a sweep's runs
-
-
-def help_text() -> str:
-    """The text of ``--help``, from the files of the config folders."""
-    lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
-    return HELP.format(choices="\n".join(lines))
+PUBLISHED_AT_TINY = (
+    "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
+)
+GIVEN_AT_RANDOM = (
+    "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
+    "scale=finetune is meant for these."
+)
+NOT_PAPER = (
+    "scale=finetune model={name}: published weights, trained a little further; scale=paper has the paper's own steps."
+)
+CHOSEN_ON_SCORED = (
+    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
+    "chosen on the examples that its scores are of."
+)
+FROM_RANDOM = "scale=finetune model={name}: begins with random weights; model.path=FOLDER or base= gives it others."
+NOTHING_TRAINED = (
+    "trainer.max_steps=0 model={name}: its random weights are scored: nothing is trained and none are loaded."
+)
 
 
-def task(raw: "DictConfig") -> None:
-    """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-    from omegaconf.errors import OmegaConfBaseException
+def train(config: Config, overrides: Sequence[str] = ()) -> Path:
+    """Prepare, train, decode, score and record a run. A run that has a record is not repeated.
 
-    from ntl.config.composition import config_of_job
-    from ntl.config.identity import run_id
+    An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the readings
+    (``config.beside``) that its record lacks.
 
+    Args:
+        config: The run's config.
+        overrides: The command line's overrides, for the record.
+
+    Returns:
+        The path of record.json.
+
+    Raises:
+        UserError: Something that the config names is missing or does not fit.
+        Busy: Another process is working on this run.
+        Diverged: The loss became NaN or infinite.
+        KeyboardInterrupt: A signal stopped the run, after its checkpoint was saved.
+    """
+    folder, model = Path(config.output_dir) / run_id(config), config.model
+    record_path = folder / "record.json"
+    if record_path.is_file():
+        if not lacking_readings(read_record(record_path).config, plain(config.beside)):
+            return _already_finished(record_path, config)
+    else:
+        if model.pretrained or (source(model) and not config.tokenizer.path):
+            require(source(model), gguf_file(model))
+            check_type(model)
+        if model.pretrained and (said := origin(source(model))):
+            say(f"model={model.name}: {said}; {source(model)}.")
+        _say_of_scale(config, overrides)
+    with only_one(folder):
+        # Checked again: another process may have finished the run before this one got the lock.
+        if record_path.is_file():
+            return _already_finished(record_path, config)
+        config = _with_steps(config)
+        if not (model.pretrained or config.base):
+            if not config.trainer.max_steps:
+                say(NOTHING_TRAINED.format(name=model.name))
+            elif config.scale.name == "finetune":
+                say(FROM_RANDOM.format(name=model.name))
+        checkpoint = checkpoint_for(config, folder, say)
+        base = base_for(config) if config.base and not checkpoint else None
+        with one_line_when_full(folder):
+            return _train(config, folder, overrides, checkpoint, base)
+
+
+run = train
+
+
+def _say_of_scale(config: Config, overrides: Sequence[str]) -> None:
+    model, scale = config.model, config.scale.name
+    if model.pretrained and scale in ("tiny", "small", "hour"):
+        say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
+    elif (model.hub_id or model.tokenizer_hub_id) and scale == "tiny":
+        say(PUBLISHED_AT_TINY.format(name=model.name))
+    is_typed = any(word.startswith("scale=") for word in overrides)
+    if model.pretrained and model.hub_id and scale == "finetune" and not is_typed:
+        say(NOT_PAPER.format(name=model.name))
+
+
+def _with_steps(config: Config) -> Config:
+    """Return the config with the steps that follow from epochs; the data is prepared if they do."""
+    if not any(getattr(config.trainer, name) for name in DERIVED):
+        return config
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    prepared.prepare(say)
+    rows = prepared.fingerprint()["rows"]["train"]
+    if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
+        from ntl.training.parts import RunParts
+
+        rows = len(RunParts(config, say).encoded("train"))
+    config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
+    if config.trainer.epochs:
+        say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
+    check_keep_steps(config)
+    return config
+
+
+def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: Path | None, base: Path | None) -> Path:
+    """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
+    # Imported here, so that a mistake in the config is reported before torch is loaded.
+    from ntl.models.lora import parameters
+    from ntl.training.callbacks import STOP, Probe, ProgressLines, StopOnSignal, banner
+    from ntl.training.decode import decode_additional, decode_splits, decode_validation, splits_of
+    from ntl.training.parts import RunParts
+    from ntl.training.record import build_record, summary
+    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, mirror, sample
+    from ntl.training.trainer import ObjectiveTrainer
+    from ntl.training.weights import load_model
+
+    # Read at the start: the checkout, or a folder of weights, may change while the run trains.
+    started, git, values = time.monotonic(), git_state(), recorded(config)
+    parts, stop, tracker = RunParts(config, say), StopOnSignal(), mirror(config.tracking, say)
+    # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
+    if checkpoint:
+        _check_checkpoint(checkpoint, parts, folder)
+    made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
+    if checkpoint:
+        check_start(checkpoint, made_of, bf16)
+        say(f"Continuing from {checkpoint}.")
+    elif base:
+        before = read_json(base / RUN)["made_of"].get("tokenizer")
+        if before != made_of["tokenizer"]:
+            raise UserError(
+                f"base={config.base}: trained with another tokenizer, sha256 {before}; name a run whose weights fit."
+            )
+        load_model(parts.model, base)
+        say(f"Beginning from the weights of {base}.")
+    _check_parts(parts)
+    trainer = ObjectiveTrainer(
+        parts,
+        folder / CHECKPOINTS,
+        run={**describe(config, folder.name), "made_of": made_of, "bf16": bf16},
+        callbacks=[stop],
+        decoded=partial(decode_validation, parts) if is_decoded(config.trainer) else None,
+        started=started,
+    )
+    is_first = trainer.is_world_process_zero()
+    if is_first:
+        _make_folder(folder, parts)
+        if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
+            (folder / METRICS).unlink(missing_ok=True)
+    for line in banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0):
+        say(line)
+    if is_first and (line := other_shape(config.model)):
+        say(line)
+    tracker.start(config, folder, parameters(parts.model))
+    trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
+    trainer.add_callback(ProgressLines(say))
+    if config.probe_steps:
+        trainer.add_callback(Probe(parts, config.probe_steps, folder / METRICS))
+    if config.trainer.max_steps:
+        with stop:
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    elif checkpoint:
+        load_model(parts.model, checkpoint)
+    else:
+        trainer.save_as_it_is()
+    step = trainer.state.global_step
+    if stop.requested(trainer.args.device) == STOP:
+        if checkpoint_at(folder, step).is_dir():
+            say(f"saved step {step:,}; the same command continues")
+        stop.call_previous_handler()
+        raise KeyboardInterrupt
+    scored = _scored_step(trainer)
+    # The step may have been evaluated already, in this process or before the checkpoint it resumed from.
+    evaluated = [each for each in trainer.state.log_history if "eval_loss" in each and each["step"] == scored]
+    validation = evaluated[-1] if evaluated else trainer.evaluate()
+    seen = trainer.examples_and_tokens_seen()
+    trainer.gather_model()
+    if scored != step:
+        load_model(parts.model, checkpoint_at(folder, scored))
+    splits = splits_of(parts, config.decoding)
+    scores = decode_splits(parts, splits, folder / PREDICTIONS)
+    beside = decode_additional(parts, config.beside, folder)
+    if is_first:
+        scores.metrics.update(beside)
+        found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
+        record = build_record(parts, trainer, validation, scores, **found)
+        write_record(folder / "record.json", record)
+        # predict.py decodes the newest checkpoint, and a longer run resumes from it.
+        keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)
+        for line in summary(record, splits, "@paper" if config.paper_compat else ""):
+            say(line)
+        say(f"Record: {folder / 'record.json'}")
+        tracker.finish(record.metrics, SAMPLE_COLUMNS, lambda: [*sample(parts, folder / PREDICTIONS)])
+    trainer.accelerator.wait_for_everyone()
+    return folder / "record.json"
+
+
+def _check_parts(parts: "RunParts") -> None:
+    from ntl.training.checks import check_answers, check_intervals, check_lengths
+    from ntl.training.decode import decode_in_training, splits_of
+
+    config = parts.config
+    check_lengths(parts)
+    decodings = {"decoding": config.decoding, **{f"beside.{name}": each for name, each in config.beside.items()}}
+    check_intervals(parts, decodings)
+    check_answers(parts, decodings)
+    if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
+        say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
+    for decoding in decodings.values():
+        splits = splits_of(parts, decoding)
+        if isinstance(decoding, TreeConfig) and config.model.pretrained:
+            # Not every model has the cache that it needs, which only trying tells.
+            decode_in_training(parts, decoding, [parts.encoded(splits[0])[0]])
+
+
+def _check_checkpoint(checkpoint: Path, parts: "RunParts", folder: Path) -> None:
+    from ntl.training.best import best_of
+
+    # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
+    prepared, trainer = Prepared(build(parts.config.dataset), parts.data_dir), parts.config.trainer
+    check_data(checkpoint, prepared.digests() or parts.prepared.digests())
+    if trainer.best and trainer.max_steps:
+        best = best_of(read_json(checkpoint / STATE)["log_history"], trainer.best).step
+        if best and best != step_of(checkpoint) and not is_whole(at_best := checkpoint_at(folder, best)):
+            raise UserError(
+                f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where "
+                f"{checkpoint} comes from, or start over with resume=never."
+            )
+
+
+def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
+    """Return the sha256 of the tokenizer and of the weights that the run starts from, if any."""
+    from ntl.tokenizers import tokenizer_fingerprint
+
+    tokenizer: Any = parts.tokenizer
+    roles = sorted(tokenizer.special_tokens_map.items())
+    made_of = {"tokenizer": sha256(f"{tokenizer_fingerprint(tokenizer)} {roles}".encode()).hexdigest()}
+    if parts.config.model.pretrained:
+        made_of["weights"] = parts.loaded.get("sha256", "")
+    if base:
+        made_of["base"] = weights_digest(base)
+    elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
+        made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
+    return made_of
+
+
+def _scored_step(trainer: "ObjectiveTrainer") -> int:
+    """Return the step whose weights are decoded: the best one, if ``trainer.best`` says what that is, or the last."""
+    keeper, last = trainer.best, trainer.state.global_step
+    if keeper is None:
+        return last
+    if keeper.is_over and last < trainer.args.max_steps:
+        say(f"Stopped at step {last:,}: no better {keeper.metric} in {keeper.best.since} evaluations.")
+    if keeper.best.step is None:
+        say(f"trainer.best={keeper.metric}: undefined in every evaluation; the last step is scored.")
+        return last
+    say(f"Best validation {keeper.metric}: {keeper.best.value:.4g}, at step {keeper.best.step:,}, which is scored.")
+    return keeper.best.step
+
+
+def _make_folder(folder: Path, parts: "RunParts") -> None:
     try:
-        config, overrides = config_of_job(raw)
-        if HydraConfig.get().mode is RunMode.MULTIRUN:
-            swept.append(Path(config.output_dir) / run_id(config))
-        from ntl.training import run
-
-        run(config, overrides=overrides)
-    except (UserError, Diverged, OmegaConfBaseException) as error:
-        if HydraConfig.get().mode is RunMode.MULTIRUN:
-            raise
-        failures.append(error)  # an error raised here would make Hydra print a second line
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another by output_dir=.") from error
+    remove_parts(folder)
+    # Redact the values before they are written: YAML folds and quotes text, which would hide a secret from a search.
+    text = OmegaConf.to_yaml(OmegaConf.create(redacted(plain(parts.config))))
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    parts.tokenizer.save_pretrained(folder / "tokenizer")
 
 
-def compare_swept() -> None:
-    """Print how the runs of a sweep compare, also where some of them failed."""
-    if swept and os.environ.get("RANK", "0") == "0":
-        from ntl.results.sweep import show_sweep
+def _already_finished(record_path: Path, config: Config) -> Path:
+    record, folder = read_record(record_path), record_path.parent
+    # The data may also be prepared nowhere; then nothing is known of it.
+    files = record.data.get("files")
+    if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):
+        raise UserError(
+            f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
+            "remove the run's folder to train it on the changed data."
+        )
+    if gone := not_kept(folder, config.keep_steps):
+        raise UserError(
+            f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
+            "the folder, and the same command trains it again."
+        )
+    remove_leftovers(folder, config.trainer.keep_checkpoints_after)
+    if lacking := lacking_readings(record.config, plain(config.beside)):
+        say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
+        # Imported here, because it imports torch.
+        from ntl.training.decode import add_readings
 
-        show_sweep(swept)
-
-
-def main() -> None:
-    """Train what ``sys.argv`` says. UserError, or an error of Hydra or OmegaConf, for bad input."""
-    words = sys.argv[1:]
-    options = Parser(add_help=False, allow_abbrev=False)
-    options.add_argument("--config-dir", "-cd", type=Path)  # Hydra's own
-    if folder := options.parse_known_args(words)[0].config_dir:
-        use(folder)
-    if any(word in HELP_FLAGS for word in words):
-        print(help_text() if len(words) == 1 else _help_on(words))  # Hydra's own help would first copy every config
-        return
-    # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    if not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
-        os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in words if "," in word))[:128])
-    failures.clear()
-    swept.clear()
-    # Imported here, so that --help is there at once.
-    import hydra
-
-    from ntl.config.composition import register
-    from ntl.config.settings import quoted
-
-    register()
-    sys.argv[1:] = map(quoted, words)
-    try:
-        hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
-    except Exception:
-        compare_swept()
-        raise
-    compare_swept()
-    for error in failures:
-        raise error
-
-
-def _help_on(words: list[str]) -> str:
-    from ntl.config.help import help_asked
-
-    return help_asked(words) or help_text()
+        with one_line_when_full(folder):
+            add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
+        return record_path
+    say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
+    decoded = record.config.get("decoding", {})
+    if any(decoded.get(name, type(value)()) != value for name, value in plain(config.decoding).items()):
+        say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
+    return record_path

@@ -18,22 +18,11 @@ from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
 from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
+from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
-from ntl.training.checkpoints import (
-    DATA,
-    KEEP,
-    METERS,
-    RUN,
-    Meters,
-    newest_whole,
-    one_line_when_damaged,
-    prune,
-    read_meters,
-    write_json,
-    write_manifest,
-)
-from ntl.training.masking import Masking
+from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_json, write_manifest
 from ntl.training.micro_batches import micro_batches
+from ntl.training.parts import RunParts
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -65,8 +54,7 @@ class SaveAt(TrainerCallback):
         self.steps = frozenset(steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step in self.steps:
-            control.should_save = True
+        control.should_save |= state.global_step in self.steps
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
@@ -77,22 +65,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     is divided by its own counts.
 
     Args:
-        normalization: See above.
-        max_tokens: Most tokens of one forward pass, padding included (``ntl.training.micro_batches``); 0: any number.
-        keep_checkpoints: Number of checkpoints that are kept during training.
-        keep_steps: Steps whose checkpoints are saved and never deleted.
-        best: Keeps the best checkpoint, and may end the training early.
-        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
-        length_bucketing: Whether the examples of a batch have similar lengths.
-        train_dataset, data_collator: The encoded training examples, and what collates them into batches.
-        tokenizer: Saved in each checkpoint. As transformers' ``processing_class`` it would change the model's configs.
-        example_id: Returns the id of the training example at an index, for error messages.
-        masking: Masks input tokens of the training batches.
-        collate_training: Collates training examples, if otherwise than ``data_collator`` does.
-        data_files: The sha256 of each data file, stored in each checkpoint.
+        parts: The parts of the run.
+        checkpoints: Folder that checkpoints are written to.
         run: Description of the run, stored in each checkpoint (``ntl.training.resume.describe``).
-        started: ``time.monotonic()`` at the start of this process' work on the run.
-        args, kwargs: Passed to ``Seq2SeqTrainer``.
+        callbacks: Further callbacks.
+        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
+        started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
@@ -100,36 +78,34 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def __init__(
         self,
-        *args: Any,
-        normalization: Normalization,
-        max_tokens: int = 0,
-        keep_checkpoints: int,
-        keep_steps: Sequence[int] = (),
-        best: KeepBest | None = None,
+        parts: RunParts,
+        checkpoints: Path,
+        *,
+        run: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Any] = (),
         decoded: Callable[[], Mapping[str, float]] | None = None,
-        length_bucketing: bool = False,
-        masking: Masking | None = None,
-        collate_training: Any = None,
-        train_dataset: Any,
-        data_collator: Any,
-        tokenizer: Any = None,
-        example_id: Callable[[int], str],
-        data_files: Mapping[str, str],
-        run: Mapping[str, Any],
-        started: float,
-        **kwargs: Any,
+        started: float | None = None,
     ) -> None:
-        own_cache = getattr(kwargs["model"].model.config, "use_cache", None)
+        config, objective = parts.config.trainer, parts.objective()
+        if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
+            raise UserError(
+                f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
+                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
+                "trainer.batch_size in favour of trainer.accumulation_steps."
+            )
+        parts.warn_of_lost_text("train")
+        own_cache = getattr(parts.model.config, "use_cache", None)
         super().__init__(
-            *args,
-            train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
-            data_collator=CollateNumbered(data_collator, collate_training),
-            compute_metrics=evaluation_means,
-            **kwargs,
+            model=objective,
+            args=training_arguments(parts.config, checkpoints, sorted(parts.model._no_split_modules or ())),
+            train_dataset=Numbered(parts.encoded("train")),  # pyright: ignore[reportArgumentType]
+            eval_dataset=parts.encoded("validation").first(config.eval_rows),
+            data_collator=CollateNumbered(parts.collator, parts.collate_training),
+            compute_metrics=self._evaluation_metrics,
+            callbacks=list(callbacks),
         )
         if own_cache is not None:  # transformers switches it off, in checkpoints as well
-            kwargs["model"].model.config.use_cache = own_cache
-        self.tokenizer = tokenizer
+            parts.model.config.use_cache = own_cache
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
@@ -137,42 +113,36 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.normalization, self.max_tokens = normalization, max_tokens
-        self.keep_checkpoints = keep_checkpoints
-        self.keep_steps = keep_steps
-        self.add_callback(SaveAt(keep_steps))
-        self.best = best
-        if best:
-            self.add_callback(best)
-        self.decoded = decoded
-        self.length_bucketing = length_bucketing
-        self.example_id = example_id
-        self.data_files = data_files
-        self.run = run
+        self.parts, self.config, self.run, self.decoded = parts, config, run or {}, decoded
+        self.add_callback(SaveAt(parts.config.keep_steps))
+        self.best = KeepBest(config.best, config.early_stopping) if config.best and config.max_steps else None
+        if self.best:
+            self.add_callback(self.best)
+        self.masking = parts.masking()
         self.recent = RecentSteps()
         # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
         # With masking, the numbers of masked tokens and of all tokens follow.
-        meters = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
-        self.masking = masking
-        self.num_losses = meters
-        self.meters = torch.zeros(meters + (2 if masking else 0), dtype=torch.float64, device=self.args.device)
+        self.num_losses = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
+        self.meters = self._zeros(self.num_losses + (2 if self.masking else 0))
         self.metered_since = 0
         # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
-        self.diagnosed = torch.zeros(NUM_DIAGNOSED, dtype=torch.float64, device=self.args.device)
-        self.started = started
+        self.diagnosed = self._zeros(NUM_DIAGNOSED)
+        self.seen = self._zeros(2).long()  # examples and tokens of this rank
+        self.started = time.monotonic() if started is None else started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
-        # (2,): examples and tokens of this rank.
-        self.seen = torch.zeros(2, dtype=torch.int64, device=self.args.device)
+
+    def _zeros(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.float64, device=self.args.device)
 
     # ---- the order of the data
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        if len(dataset) <= SHUFFLED_IN_MEMORY and not self.length_bucketing:
+        if len(dataset) <= SHUFFLED_IN_MEMORY and not self.config.length_bucketing:
             return super()._get_train_sampler(train_dataset)
         # The batches of all ranks at a step have similar lengths together, so the sampler gets their total size.
         seed, batch_size = self.args.data_seed or 0, self._train_batch_size * self.args.world_size
-        sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.length_bucketing)
+        sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.config.length_bucketing)
         self.add_callback(EpochOfSampler(sampler))
         return sampler
 
@@ -183,26 +153,21 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if batches:
-            indices = [batch.pop(INDEX) for batch in batches]
-            self.recent.begin(self.state.global_step + 1, indices)
-            self._mask(batches, indices)
-        if self.normalization is Normalization.micro_batch or not batches:
+        if not batches:
             return batches, None
-        return batches, self._label_counts(batches)
-
-    def _mask(self, batches: list[dict[str, torch.Tensor]], indices: list[torch.Tensor]) -> None:
-        step, size, ranks = self.state.global_step, self._train_batch_size, self.args.world_size
-        for number, (batch, examples) in enumerate(zip(batches, indices, strict=True)):
-            if self.masking:
+        indices = [batch.pop(INDEX) for batch in batches]
+        self.recent.begin(self.state.global_step + 1, indices)
+        if self.masking:
+            step, size, ranks = self.state.global_step, self._train_batch_size, self.args.world_size
+            for number, (batch, examples) in enumerate(zip(batches, indices, strict=True)):
                 # Ranks take batches in turn, so that this is the row of one process with larger batches.
                 row = (number * ranks + self.args.process_index) * size
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
-
-    def _label_counts(self, batches: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+        if self.config.normalization is Normalization.micro_batch:
+            return batches, None
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
-        objective = self._objective()
-        return self._sum_over_ranks(torch.stack([objective.count(batch["labels"]) for batch in batches]).sum(0))
+        counts = torch.stack([self._objective().count(batch["labels"]) for batch in batches]).sum(0)
+        return batches, self._sum_over_ranks(counts)
 
     def _sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         if self.args.world_size == 1:
@@ -214,9 +179,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
     ) -> torch.Tensor:
         inputs = self._prepare_inputs(inputs)
-        if self.normalization is Normalization.micro_batch:
+        if self.config.normalization is Normalization.micro_batch:
             num_items_in_batch = self._objective().count(inputs["labels"])
-        parts, losses = micro_batches(inputs, self.max_tokens), []
+        parts, losses = micro_batches(inputs, self.config.max_tokens_per_batch), []
         for number, (_, part) in enumerate(parts, 1):
             # Ranks average their gradients once, however many parts each of them has.
             with self.accelerator.no_sync(model) if number < len(parts) else nullcontext():
@@ -237,26 +202,22 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
             self.diagnosed += objective.diagnosed
         loss = joint.total
-        if self.normalization is Normalization.micro_batch:
+        if self.config.normalization is Normalization.micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
         self.recent.add(loss)
-        self.seen += self._examples_and_tokens(inputs)
+        tokens = inputs["attention_mask"].sum()
+        if "decoder_input_ids" in inputs:
+            tokens = tokens + (inputs["labels"] != IGNORE_INDEX).sum()
+        self.seen += torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
         self.meters[: self.num_losses] += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
 
     def is_logged(self) -> bool:
         """Return whether the step being computed ends with a log line."""
         return self.args.logging_strategy == "steps" and (self.state.global_step + 1) % self.state.logging_steps == 0
-
-    @staticmethod
-    def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        tokens = inputs["attention_mask"].sum()
-        if "decoder_input_ids" in inputs:
-            tokens = tokens + (inputs["labels"] != IGNORE_INDEX).sum()
-        return torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
 
     def examples_and_tokens_seen(self) -> tuple[int, int]:
         """Return the examples and tokens trained on, over all ranks, repeats included. Every rank must call this."""
@@ -269,7 +230,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         places, found = [], []
-        for chosen, part in micro_batches(self._prepare_inputs(inputs), self.max_tokens):
+        for chosen, part in micro_batches(self._prepare_inputs(inputs), self.config.max_tokens_per_batch):
             with torch.no_grad(), self.compute_loss_context_manager():
                 joint: JointLoss = model(**part)
             values = torch.stack([each.double() for each in joint.flat], dim=1)
@@ -283,10 +244,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        output: Any = super().evaluation_loop(*args, **kwargs)
-        if self.decoded:
-            output.metrics.update({f"eval_{name}": value for name, value in self.decoded().items()})
-        return output
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        return {**evaluation_means(prediction), **(self.decoded() if self.decoded else {})}
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -316,7 +277,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
         return Diverged(
             f"{what} at step {step or self.state.global_step}; "
-            f"its examples: {', '.join(map(self.example_id, indices)) or 'none'}; "
+            f"its examples: {', '.join(self.parts.example_id('train', index) for index in indices) or 'none'}; "
             f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
             "a lower trainer.lr or trainer.max_grad_norm may help."
         )
@@ -339,16 +300,15 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         model = self._objective().model
         # Every rank takes part in gathering the weights.
         state = whole_state(model) if self.is_fsdp_enabled else None
-        if not self.args.should_save:
-            return
-        folder = output_dir or str(self.args.output_dir)
-        save_model(model, Path(folder), state)
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
+        if self.args.should_save:
+            folder = Path(output_dir or str(self.args.output_dir))
+            save_model(model, folder, state)
+            # Not transformers' processing_class, which changes the model's configs.
+            self.parts.tokenizer.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        meters = self._sum_over_ranks(self.meters).tolist()
-        seen = self.examples_and_tokens_seen()
+        """Save a checkpoint; its manifest comes last, and older checkpoints are deleted after that."""
+        meters, seen = self._sum_over_ranks(self.meters).tolist(), self.examples_and_tokens_seen()
         # Also checked here, because the training may have diverged since the last log line.
         self._stop_unless_finite("training", meters[0])
         if not all_finite(self._objective()):
@@ -360,41 +320,44 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.args.should_save:
             # Under FSDP, transformers also writes the weights as a pickle, which nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
-            write_json(folder / METERS, Meters(meters, self.metered_since, seen, self.wall_time())._asdict())
-            write_json(folder / DATA, dict(self.data_files))
+            counted = {"meters": meters, "since": self.metered_since, "seen": seen, "seconds": self.wall_time()}
+            write_json(folder / METERS, counted)
+            write_json(folder / DATA, self.parts.fingerprint["files"])
             write_json(folder / RUN, dict(self.run))
-            if self.state.global_step in self.keep_steps:
+            if self.state.global_step in self.parts.config.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.keep_checkpoints, best=self.best.best.step if self.best else None)
+            prune(folder, keep=self.config.keep_checkpoints, best=self.best.best.step if self.best else None)
 
     def save_as_it_is(self) -> None:
         """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
         self._save_checkpoint(self._objective(), None)
 
+    def gather_model(self) -> None:
+        """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
+        if self.is_fsdp_enabled:
+            state = whole_state(self.parts.model)
+            del self.parts.model
+            model: Any = self.parts.model
+            model.load_state_dict(state)
+            model.to(self.args.device)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
-        with one_line_when_damaged(folder):
-            try:
-                load = load_sharded if self.is_fsdp_enabled else load_model
-                load(self._objective().model, folder)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                raise UserError(f"{folder}: its weights do not fit this run's model.") from error
-            meters, self.metered_since, seen, self.seconds_before = read_meters(folder / METERS)
-            if self.is_world_process_zero():  # the sums are over all ranks
-                self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device).view_as(self.meters)
-                self.seen = torch.tensor(seen, device=self.args.device).view_as(self.seen)
+        (load_sharded if self.is_fsdp_enabled else load_model)(self._objective().model, folder)
+        counted = read_json(folder / METERS)
+        self.metered_since, self.seconds_before = counted["since"], counted["seconds"]
+        if self.is_world_process_zero():  # the sums are over all ranks
+            self.meters += torch.tensor(counted["meters"], dtype=torch.float64, device=self.args.device)
+            self.seen += torch.tensor(counted["seen"], device=self.args.device)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with one_line_when_damaged(Path(checkpoint or "")):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        with one_line_when_damaged(Path(checkpoint or "")):
-            super()._load_scaler(checkpoint)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with one_line_when_damaged(Path(checkpoint or "")):
-            super()._load_rng_state(checkpoint)
+        super()._load_optimizer_and_scheduler(checkpoint)
+        optimizer: Any = self.optimizer
+        if checkpoint and optimizer:
+            taken = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
+            if taken and max(taken) != self.state.global_step:
+                raise UserError(
+                    f"{checkpoint}: its optimizer has taken {max(taken)} steps, and its state is that of step "
+                    f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
+                )

@@ -1,14 +1,10 @@
 """Multi-token prediction: every head recomputed by hand, gradients against the plain sum, and whole runs."""
 
 import copy
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -160,20 +156,6 @@ def test_implementations_agree(implementation: str, kind: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_dropout_and_gradient_checkpointing(kind: dict[str, str]) -> None:
-    """The same random numbers, whether heads run one at a time, together, or are computed again."""
-    objective = _objective(_model("gpt2", dropout=0.3), heads=3, **kind)
-    _, once = _gradients(objective, _batch())
-    objective.settings.one_at_a_time = False
-    _, together = _gradients(objective, _batch())
-    _same(once, together)
-    objective.settings.one_at_a_time = True
-    objective.model.gradient_checkpointing_enable({"use_reentrant": False})
-    _, again = _gradients(objective, _batch())
-    _same(again, once)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
 def test_one_batch_is_its_rows_accumulated(kind: dict[str, str]) -> None:
     objective, batch = _objective(_model("llama"), heads=3, **kind), _batch()
     counts = objective.count(batch["labels"])
@@ -296,32 +278,3 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
     torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
     with pytest.raises(UserError, match="it has 2 heads beside its own"):
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
-
-
-@pytest.mark.soak
-def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
-    """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
-    found = {}
-    own = ["objective=mtp", "objective.heads=3", "model.n_layer=3", "trainer.max_steps=3", "trainer.save_steps=3"]
-    root = Path(__file__).resolve().parents[3]
-    for name, how, ranks, trainer in (
-        ("one", "float64", 1, ["trainer.batch_size=16"]),
-        ("ddp", "float64", 2, ["trainer=ddp", "trainer.batch_size=8"]),
-        ("fsdp", "float64,shard", 2, ["trainer=fsdp", "trainer.batch_size=8"]),
-    ):
-        words = settings(*own, f"output_dir={tmp_path / name}", *trainer)
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        command = [
-            *(launch if ranks > 1 else [sys.executable]),
-            str(root / "tests" / "training" / "on_ranks.py"),
-            how,
-            str(root / "train.py"),
-        ]
-        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        (weights,) = (tmp_path / name).glob("*/checkpoints/checkpoint-3/model.safetensors")
-        found[name] = safetensors.torch.load_file(weights)
-    for name in ("ddp", "fsdp"):
-        assert found[name].keys() == found["one"].keys()
-        for weight, each in found["one"].items():
-            torch.testing.assert_close(found[name][weight], each, rtol=1e-6, atol=1e-9)

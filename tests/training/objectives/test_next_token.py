@@ -1,6 +1,6 @@
 """The next-token objective: recomputed from the logits one example at a time, and its implementations."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 
 from ntl.config import UserError, compose
 from ntl.config.model import T5Config
 from ntl.data.collate import token_collator
-from ntl.losses import JointLoss
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Loss, Terms
 from ntl.numbers import NumberVocabulary
@@ -119,39 +116,6 @@ def test_training_gives_the_sums_of_evaluation(family: str, loss: str, parts: Ca
     assert total.total.shape == ()
     if loss in ("ce", "gce"):
         assert not objective.train()(**batch).number.sum.requires_grad
-
-
-def test_padding_changes_nothing(parts: Callable[..., RunParts]) -> None:
-    made = parts("decoder")
-    objective = made.objective().eval()
-    examples = _examples(made)
-    with torch.no_grad():
-        together = torch.stack(objective(**_batch(made, examples)).flat, dim=1)
-        alone = torch.cat([torch.stack(objective(**_batch(made, [example])).flat, dim=1) for example in examples])
-    torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
-
-
-@pytest.fixture
-def process_group(tmp_path: Path) -> Iterator[None]:
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("process_group")
-def test_inside_ddp_the_gradients_are_the_same(parts: Callable[..., RunParts]) -> None:
-    made = parts("decoder", "loss=ntl_was")
-    batch = _batch(made, _examples(made))
-    objective = made.objective().train()
-    plain: JointLoss = objective(**batch)
-    plain.total.backward()
-    expected = {name: parameter.grad.clone() for name, parameter in objective.named_parameters()}
-    objective.zero_grad()
-    wrapped: JointLoss = DistributedDataParallel(objective)(**batch)
-    assert isinstance(wrapped, JointLoss)
-    wrapped.total.backward()
-    for name, parameter in objective.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-12)
 
 
 WIDTH = FASTER_FROM
