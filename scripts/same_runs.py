@@ -46,8 +46,7 @@ RUNS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0, or 1 where a run failed or says something else."""
-    from ntl.config import compose, run_id
-    from ntl.launch import run_missing
+    from ntl.launch import plan_runs, run_all
 
     words = sys.argv[1:] if argv is None else argv
     if len(words) != 1:
@@ -58,10 +57,10 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"{kept}: kept of other runs than today's")
     runs = [[*text.split(), "scale=tiny", "seed=1"] for text in RUNS.values()]
     with tempfile.TemporaryDirectory() as folder:
-        made = run_missing(runs, root=Path(folder))
-        if made.exit_code:
-            raise UserError("\n".join(f"{ended.run.label}: {ended.error}" for ended in made.failed))
-        now = {name: of_record(Path(folder) / run_id(compose(run))) for name, run in zip(RUNS, runs, strict=True)}
+        todo, _ = plan_runs(runs, Path(folder))
+        if failed := run_all(todo).failed:
+            raise UserError("\n".join(f"{ended.run.id}: {ended.error}" for ended in failed))
+        now = {name: of_record(run.folder) for name, run in zip(RUNS, todo, strict=True)}
     if before is None:
         kept.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         print(f"{kept}: written")
