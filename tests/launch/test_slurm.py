@@ -86,7 +86,7 @@ def test_a_job_without_a_record_is_lost_after_some_polls(queue: Queue, monkeypat
     assert queue.made == 2 + slurm.LOST_AFTER
 
     # A run's own error is in its log; another sweep that is at the run is waited for.
-    queue.log.write_text("srun: error: vm: task 0: Exited with exit code 1\n")
+    queue.log.write_text("srun: error: vm: task 0: Exited with exit code 1\nsrun: launch/slurm: Terminating\n")
     two.log.write_text("Traceback ...\nValueError: no such\tthing\n\n")
     taken = [one.folder]
     monkeypatch.setattr(slurm, "is_taken", lambda folder: folder in taken)

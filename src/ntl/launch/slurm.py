@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 MARK = "slurm.job"  # in a run's folder: the job that was submitted for it, and that job's log
 # What srun says after the reason, and where the run's own log has it.
-NOISE = r"srun: (Force Terminated|Job step aborted|forcing job termination|error: .*: Exited with exit code)"
+NOISE = (
+    r"srun: (Force Terminated|Job step aborted|forcing job termination|launch/slurm|error: .*: Exited with exit code)"
+    r"|slurmstepd: error: \*\*\* STEP"
+)
 POLL_SECONDS = 2.0
 # Polls in a row without a job before it counts as lost: a restarting controller forgets jobs for a moment.
 LOST_AFTER = 3
