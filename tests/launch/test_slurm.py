@@ -175,7 +175,7 @@ def test_a_task_is_a_rank_that_sees_all_devices_of_its_node(monkeypatch: pytest.
     ("error", "rank", "code"), [(KeyboardInterrupt(), 0, 1), (KeyboardInterrupt(), 5, 0), (ValueError("x"), 5, 1)]
 )
 def test_an_error_ends_all_ranks_and_an_interrupt_only_the_first_s_way(
-    error: BaseException, rank: int, code: int, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, rank: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def train(raw: Any) -> None:
         raise error
@@ -185,3 +185,4 @@ def test_an_error_ends_all_ranks_and_an_interrupt_only_the_first_s_way(
     with pytest.raises(SystemExit) as caught:
         slurm.train_in_task(OmegaConf.create())
     assert caught.value.code == code
+    assert ("ValueError: x" in capsys.readouterr().err) is isinstance(error, ValueError)

@@ -22,6 +22,7 @@ from ntl.launch.plan import Run, last_line, plan_runs
 from ntl.launch.sweep import train
 from ntl.results.sweep import show_sweep
 from ntl.system.errors import UserError, needs
+from ntl.system.secrets import print_traceback
 from ntl.training.folder import is_taken
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def train_in_task(raw: "DictConfig") -> None:
     except KeyboardInterrupt:
         # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
         sys.exit(0 if ranks.rank else 1)
-    except Exception:  # is in the run's log
+    except Exception:
+        print_traceback()
         sys.exit(1)
 
 

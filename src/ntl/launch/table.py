@@ -38,17 +38,11 @@ def complete_tables(
     with its log.
 
     Args:
-        names: of ``config/table``, or paths of files.
-        scale: of the runs; tables without it are skipped.
+        names: of ``config/table``, or paths of files. Those without the scale are skipped.
         records: folders whose records are used; ``outputs``, where new runs go, should be one of them.
-        outputs: folder of run folders.
-        workers: number of worker processes, see ``run_all``.
-        launcher: a launcher of Hydra, with the settings ``hydra``, instead of worker processes.
-        hydra: see ``launcher``.
+        launcher: a launcher of Hydra, with the settings ``hydra``, instead of worker processes (see ``run_all``).
         overrides: settings of train.py for every run. They make another table, with its own title and file names.
         seeds: of the tables' own, those to train and to show; all by default.
-        target: see ``run_all``.
-        console: where all is printed.
 
     UserError: no such table; no table at this scale or with these seeds; an override of a setting that rows fix; not
     enough free disk.

@@ -176,6 +176,8 @@ class _Pool:
 
     def wait(self) -> list[tuple[Run, float, str | None]]:
         """(run, seconds, error) of what has ended, after at most ``POLL_SECONDS``; the error is None if it was busy."""
+        if not self.running:  # all that wait are taken by other processes
+            time.sleep(POLL_SECONDS)
         futures.wait([worker.future for worker in self._workers if worker.run], POLL_SECONDS, futures.FIRST_COMPLETED)
         ended = []
         for worker in [each for each in self._workers if each.run and each.future.done()]:
