@@ -142,9 +142,8 @@ FORBIDDEN += ["dill.load", "dill.loads", "shelve.open", "marshal.loads", "pandas
 FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.extractall", "shutil.unpack_archive"]
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
-# submitit hands over a job's result as a pickle, in a folder of mode 0700 (docs/fault_tolerance.md). The other never
-# leaves its process: a copy.
-PICKLES = {"src/ntl/launch/slurm.py": ["pickle.load"], "src/ntl/config/groups.py": ["pickle.loads"]}
+# It never leaves its process: a copy.
+PICKLES = {"src/ntl/config/groups.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,11 +50,3 @@ def test_the_example_explains_each_of_its_fields() -> None:
     assert len(fields) > 10
     assert all("  # " in line for line in fields)
     assert {line.partition(":")[0] for line in fields} <= set(composed("slurm").hydra.launcher)
-
-
-def test_the_plugin_imports_nothing_heavy() -> None:
-    # Hydra imports every plugin at every start of train.py.
-    import hydra_plugins.ntl_slurm as plugin
-
-    text = Path(str(plugin.__file__)).read_text()
-    assert "submitit" not in text.replace("hydra-submitit-launcher", "")

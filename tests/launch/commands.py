@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import CONFIG_DIR
-from ntl.launch.workers import worker_environment
 
 ROOT = CONFIG_DIR.parent
 TABLE = """
@@ -31,6 +30,11 @@ blocks:
 """
 # Runs that end with an error, in the middle of the table, where there is no GPU to be seen.
 BROKEN = "\n      - {label: broken, overrides: [loss=ce_digits, device=cuda]}"
+# A run of a second.
+SMALL = [
+    *("model=gpt2_tiny", "model.n_embd=16", "model.n_layer=1", "trainer.batch_size=16", "trainer.logging_steps=5"),
+    *("dataset.train_rows=400", "dataset.validation_rows=50", "dataset.test_rows=50", "trainer.save_steps=20"),
+]
 
 
 def table_text(seeds: Sequence[int], overrides: Sequence[str], *, broken: bool = False) -> str:
@@ -39,21 +43,21 @@ def table_text(seeds: Sequence[int], overrides: Sequence[str], *, broken: bool =
     return TABLE.format(broken=BROKEN if broken else "", **lists)
 
 
-def start(folder: Path, script: str, *words: str, **environment: str) -> "subprocess.Popen[str]":
-    """A script in a folder, which is created, with one thread and no GPU."""
+def environment(**more: str) -> dict[str, str]:
+    """One thread, no GPU, and this tree."""
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    fixed = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"}
+    return {**os.environ, "PYTHONPATH": paths, **fixed, **more}
+
+
+def start(folder: Path, *words: str, **more: str) -> "subprocess.Popen[str]":
+    """A Python program in a folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
-    more = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", **environment}
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / script), *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**worker_environment(os.environ, threads=1), **more},
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, *words], cwd=folder, env=environment(**more), **pipes)
 
 
-def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(found: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first value of ``found`` that is true."""
     deadline = time.monotonic() + seconds
     while not (value := found()):

@@ -6,58 +6,43 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import fake_runs
 import pytest
 from commands import table_text
 from slurm_cluster import cluster, missing_programs
 
-from ntl.launch.plan import Run
+from ntl.launch.plan import Run, plan_runs
 
-HERE = str(Path(__file__).parent)
 TARGET = "fake_runs.run"
 
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PYTHONPATH", HERE)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     return TARGET
 
 
 @pytest.fixture
-def fake_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a launcher of Hydra runs in this process is a fake, too."""
-    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def planned(tmp_path: Path) -> Callable[..., list[Run]]:
+    """Runs of CE on noisy_numbers with these seeds, in a folder of the test."""
 
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Run]:
-    """A planned run that was never composed."""
-
-    def make(name: str = "a", max_steps: int = 100, kind: str = "k") -> Run:
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        return Run(name, f"label {name}", ("seed=1",), folder, (kind,), max_steps)
+    def make(*seeds: int, overrides: Sequence[str] = ()) -> list[Run]:
+        words = [["dataset=noisy_numbers", "loss=ce", *overrides, f"seed={seed}"] for seed in seeds]
+        return plan_runs(words, tmp_path / "outputs")[0]
 
     return make
 
 
 @pytest.fixture
-def make_table(tmp_path: Path) -> Callable[..., Path]:
+def make_table(tmp_path: Path) -> Callable[..., str]:
     """The file of a table of two rows, CE and NTL-WAS on noisy_numbers."""
 
-    def make(name: str, *seeds: int, overrides: Sequence[str] = ("model=gpt2_tiny", "tokenizer=digit")) -> Path:
+    def make(name: str, *seeds: int, overrides: Sequence[str] = ("model=gpt2_tiny", "tokenizer=digit")) -> str:
         path = tmp_path / "tables" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(table_text(seeds, overrides))
-        return path
+        return str(path)
 
     return make
-
-
-@pytest.fixture
-def small_table(make_table: Callable[..., Path]) -> Path:
-    return make_table("small", 1, 2)
 
 
 @pytest.fixture(scope="session")

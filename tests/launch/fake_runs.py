@@ -1,4 +1,4 @@
-"""What worker processes run in these tests instead of a training: the seed says what happens."""
+"""What is called in these tests instead of a training: the seed says what happens."""
 
 import os
 import signal
@@ -22,10 +22,23 @@ def run(config: Any, overrides: list[str]) -> None:
     (folder / "metrics.jsonl").write_text('{"step": 25, "loss": 1.0}\n')
     print("printed by the run")
     os.write(2, b"written to descriptor 2\n")
-    BEHAVIOUR.get(config.seed, lambda folder: None)(folder)
+    match config.seed:
+        case 901:
+            raise RuntimeError("no such\n thing")
+        case 903:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case 905:
+            last(folder)
+        case 906:
+            raise SystemExit(3)
+        case 907:
+            asked = len(list(folder.glob("asked*")))
+            (folder / f"asked{asked}").touch()
+            if asked < 2:
+                raise Busy("another process is at this run")
     if config.base:
-        run, _, step = config.base.rpartition("@")
-        assert is_whole(checkpoint_at(folder.with_name(run), int(step)))
+        base, _, step = config.base.rpartition("@")
+        assert is_whole(checkpoint_at(folder.with_name(base), int(step)))
     for step in config.keep_steps:
         checkpoint_at(folder, step).mkdir(parents=True)
         (checkpoint_at(folder, step) / "keep").touch()
@@ -36,34 +49,10 @@ def run(config: Any, overrides: list[str]) -> None:
         write_record(folder / "record.json", record)
 
 
-def _fail(folder: Path) -> None:
-    raise RuntimeError("no such\n thing")
-
-
-def _die(folder: Path) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _last(folder: Path) -> None:
+def last(folder: Path) -> None:
     (folder / "started").touch()
     try:
         time.sleep(300)
     except KeyboardInterrupt:
         (folder / "checkpoint").touch()
         raise
-
-
-def _exit(folder: Path) -> None:
-    raise SystemExit(3)
-
-
-def _taken(folder: Path) -> None:
-    """Another process is at the run the first two times."""
-    asked = folder / "asked"
-    with asked.open("a") as file:
-        file.write("x")
-    if asked.stat().st_size < 3:
-        raise Busy("another process is at this run")
-
-
-BEHAVIOUR = {FAILS: _fail, KILLED: _die, LASTS: _last, EXITS: _exit, TAKEN: _taken}

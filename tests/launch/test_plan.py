@@ -1,25 +1,27 @@
 """Which runs tables need: each once, without those that have a record, and bases before the runs that need them."""
 
-import io
-import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fake_runs
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
-from ntl.launch import complete_tables
-from ntl.launch.plan import Run, demands, missing_overrides, plan_runs, runs_to_make
-from ntl.launch.status import statuses
+from ntl.launch.plan import Run, demands, plan_runs, runs_to_make
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 BASE = "base='loss=ce trainer.max_steps=40@30'"
+MakeTable = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def finish(overrides: Sequence[str], outputs: Path) -> None:
@@ -29,15 +31,15 @@ def finish(overrides: Sequence[str], outputs: Path) -> None:
 
 def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
     one, two = ([*NOISY, f"seed={seed}"] for seed in (1, 2))
-    done = tmp_path / run_id(compose(two))
-    done.mkdir()
-    (done / "record.json").write_text("{}")
+    finish(two, tmp_path)
     todo, have = plan_runs([one, two, ["seed=1", *NOISY]], tmp_path)
-    assert [(run.label, run.folder) for run in todo] == [("noisy_numbers ce seed 1", tmp_path / run_id(compose(one)))]
-    assert [run.folder for run in have] == [done]
+    assert [run.folder for run in todo] == [tmp_path / run_id(compose(one))]
+    assert [run.folder for run in have] == [tmp_path / run_id(compose(two))]
+    again, _ = plan_runs([[*two, "beside=expectation"], two], tmp_path)  # the larger request of two
+    assert [list(run.config.beside) for run in again] == [["expectation"]]
 
 
-def test_the_order_given_and_a_base_right_before_the_first_run_that_begins_from_it(tmp_path: Path) -> None:
+def test_a_base_comes_right_before_the_first_run_that_starts_from_it(tmp_path: Path) -> None:
     def arm(seed: int, loss: str) -> list[str]:
         return ["dataset=noisy_numbers", f"loss={loss}", f"seed={seed}", "base='loss=ce trainer.max_steps=9@9'"]
 
@@ -49,6 +51,12 @@ def test_the_order_given_and_a_base_right_before_the_first_run_that_begins_from_
     assert [run.id for run in todo] == ids
 
 
+def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path) -> None:
+    words = [*NOISY, "trainer.max_steps=40"]
+    (run,), _ = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
+    assert run.config.keep_steps == compose(run.overrides).keep_steps == [10, 30]
+
+
 @pytest.mark.parametrize("name", ["a,b=c", "it's [x]{y}"])
 def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
     (run,), _ = plan_runs([NOISY], tmp_path / name)
@@ -56,196 +64,117 @@ def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
     assert compose(run.overrides).output_dir == str(tmp_path / name)
 
 
-def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
-    """Hydra would take it for an interpolation, and the runs would go where nobody looks."""
-    with pytest.raises(UserError, match=r"^output_dir=.*/\$\{seed\}: .* write the value"):
-        plan_runs([["dataset=noisy_numbers", "seed=1"]], tmp_path / "${seed}")
+def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> None:
+    words = [*NOISY, "trainer.epochs=2", "dataset.train_rows=320", "trainer.batch_size=32", f"data_dir={tmp_path}"]
+    (run,), _ = plan_runs([words], tmp_path)
+    assert (run.steps, run.step) == (0, 0)
+    from ntl.config import build
+    from ntl.data.prepared import Prepared
+
+    Prepared(build(run.config.dataset), str(tmp_path)).prepare(lambda line: None)
+    assert plan_runs([words], tmp_path)[0][0].steps == 20
 
 
-@pytest.mark.parametrize(
-    ("text", "step"),
-    [
-        ('{"step": 25}\n{"step": 5', 25),
-        ('{"step": 25}\n{"note": "no step"}\n[1]\n', 25),
-        ("not json\n", 0),
-    ],
-)
-def test_step_is_the_last_whole_line_with_one(make_run: Callable[..., Run], text: str, step: int) -> None:
-    run = make_run()
-    (run.folder / "metrics.jsonl").write_text(text)
-    assert run.step(since=0.0) == step
-    os.utime(run.folder / "metrics.jsonl", (1000.0, 1000.0))
-    assert run.step(since=1001.0) == 0  # of an earlier attempt
+# ---- tables
 
 
-def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -> None:
-    (demand,) = demands([str(small_table)], "tiny", [])
+def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Path) -> None:
+    table = make_table("small", 1, 2)
+    (demand,) = demands([table], "tiny", [])
+    assert {run_id(compose(words)) for words in demand.missing} == demand.runs.keys()
     assert len(demand.runs) == 4
-    assert all(run_id(config) == key for key, config in demand.runs.items())
-    assert set(demand.missing.values()) == set(demand.runs)
-
-    first, key = next(iter(demand.missing.items()))
-    finish(first, tmp_path)
-    (after,) = demands([str(small_table)], "tiny", load_records([tmp_path]))
-    assert after.runs.keys() == demand.runs.keys()
-    assert set(demand.missing.values()) - set(after.missing.values()) == {key}
-
-
-def test_in_wandb_the_runs_of_a_table_are_a_group(small_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where W&B is told at all: the overrides of other runs stay what they were."""
-    (demand,) = demands([str(small_table)], "tiny", [])
-    assert missing_overrides([demand]) == list(demand.missing)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    grouped = missing_overrides([demand])
-    assert grouped == [(*overrides, f"tracking.group='{demand.spec.name}'") for overrides in demand.missing]
-    assert [run_id(compose(overrides)) for overrides in grouped] == list(demand.missing.values())
-    (own,) = demands([str(small_table)], "tiny", [], overrides=["tracking.group=mine"])
-    assert missing_overrides([own]) == list(own.missing)
+    finish(demand.missing[0], tmp_path)
+    (after,) = demands([table], "tiny", load_records([tmp_path]))
+    assert (after.runs, after.missing) == (demand.runs, demand.missing[1:])
+    (second,) = demands([table], "tiny", [], seeds=[2])
+    assert {config.seed for config in second.runs.values()} == {2}
+    with pytest.raises(UserError, match=r"^seeds=3: at scale=tiny small has 1, 2; choose from these\.$"):
+        demands([table], "tiny", [], seeds=[2, 3])
 
 
-def test_a_run_of_two_tables_is_one(make_table: Callable[..., Path], tmp_path: Path) -> None:
-    pair = demands([str(make_table("one", 1, 2)), str(make_table("two", 2, 3))], "tiny", [])
-    shared = pair[0].runs.keys() & pair[1].runs.keys()
-    assert len(shared) == 2
+def test_a_run_of_two_tables_is_one(make_table: MakeTable, tmp_path: Path) -> None:
+    pair = demands([make_table("one", 1, 2), make_table("two", 2, 3)], "tiny", [])
+    assert len(pair[0].runs.keys() & pair[1].runs.keys()) == 2
     ids = [run.id for run in runs_to_make(pair, tmp_path)]
     assert len(ids) == len(set(ids)) == 6
 
 
-def test_a_table_without_the_scale_is_skipped_with_a_line(small_table: Path) -> None:
-    lines: list[str] = []
-    (demand,) = demands([str(small_table), "table8"], "paper", [], lines.append)
+def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable) -> None:
+    lines, table = list[str](), make_table("small", 1)
+    (demand,) = demands([table, "table8"], "paper", [], say=lines.append)
     assert demand.spec.name == "table8"
     assert lines == ["small: nothing at scale=paper, skipped; it has tiny."]
     with pytest.raises(UserError, match=r"nothing at scale=paper; choose from tiny[.]$"):
-        demands([str(small_table)], "paper", [], lines.append)
-
-
-def test_some_seeds_of_a_table(small_table: Path) -> None:
-    (both,), (second,) = (demands([str(small_table)], "tiny", [], seeds=seeds) for seeds in ((), (2,)))
-    assert len(second.runs) == len(both.runs) / 2
-    assert {config.seed for config in second.runs.values()} == {2}
-    with pytest.raises(UserError, match=r"^seeds=7: at scale=tiny small has 1, 2; choose from these\.$"):
-        demands([str(small_table)], "tiny", [], seeds=[1, 7])
+        demands([table], "paper", [])
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss.weight=0.5", "small sets loss.weight itself, as in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
-        ("model=t5_tiny", "small sets model itself, as in the row .*"),
-        ("dataset=gsm8k", "small sets dataset itself, as in the row .*"),
+        ("loss=gce", "loss=gce: small sets loss itself, as in the row 'CE'; leave it out, or write a table"),
+        ("loss.weight=2", "loss.weight=2: small sets loss.weight itself, as in the row 'NTL-WAS'"),
+        ("model=t5_tiny", "model=t5_tiny: small sets model itself"),
+        ("dataset=rjokes", "dataset=rjokes: small sets dataset itself"),
     ],
 )
-def test_what_rows_pin_is_not_overridden(override: str, message: str, small_table: Path) -> None:
-    with pytest.raises(UserError, match=f"^{override}: {message}"):
-        demands([str(small_table)], "tiny", [], overrides=[override])
+def test_what_a_row_fixes_cannot_be_set(override: str, message: str, make_table: MakeTable) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        demands([make_table("small", 1)], "tiny", [], overrides=[override])
 
 
-def test_what_the_scale_sets_is_overridden_and_is_in_the_ids(small_table: Path) -> None:
-    """A recipe's values, those of the scale's own file and places, on top of what the rows say."""
-    overrides = ["trainer.lr=1e-4", "dataset.train_rows=50", "dataset.seed=${seed}", "data_dir=elsewhere"]
-    (plain,), (other,) = (demands([str(small_table)], "tiny", [], overrides=words) for words in ([], overrides))
-    assert len(plain.runs) == len(other.runs) == 4
-    assert not plain.runs.keys() & other.runs.keys()
-    for config in other.runs.values():
-        assert (config.trainer.lr, config.data_dir) == (1e-4, "elsewhere")
-        assert (config.dataset.train_rows, config.dataset.seed) == (50, config.seed)
+def test_other_settings_make_another_table(make_table: MakeTable, tmp_path: Path) -> None:
+    table, added = make_table("small", 1), ["trainer.lr=1e-4", "dataset.train_rows=50", "data_dir=elsewhere"]
 
-
-def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_path: Path) -> None:
-    def count(*overrides: str) -> int:
-        (demand,) = demands([str(small_table)], "tiny", load_records([tmp_path]), overrides=overrides)
+    def missing(*overrides: str) -> int:
+        (demand,) = demands([table], "tiny", load_records([tmp_path]), overrides)
         return len(demand.missing)
 
-    (other,) = demands([str(small_table)], "tiny", [], overrides=["trainer.lr=1e-4"])
+    (other,) = demands([table], "tiny", [], added)
+    assert all(config.trainer.lr == 1e-4 and config.dataset.train_rows == 50 for config in other.runs.values())
     for overrides in other.missing:
         finish(overrides, tmp_path)
-    assert (count(), count("trainer.lr=1e-4"), count("trainer.lr=0.0001")) == (4, 0, 0)
-    (plain,) = demands([str(small_table)], "tiny", [])
-    finish(next(iter(plain.missing)), tmp_path)
-    assert (count(), count("trainer.lr=1e-4")) == (3, 0)
+    assert (missing(), missing(*added), missing("trainer.lr=0.0001", added[1])) == (2, 0, 0)
 
 
-def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Path], tmp_path: Path) -> None:
-    ours, folder = make_table("ours", 1), tmp_path / "weights"
-    two = make_table("two", 1, overrides=["model=llama_tiny", "tokenizer=digit"])
+def test_one_models_files_are_for_rows_of_one_model(make_table: MakeTable, tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
     folder.mkdir()
     for name in ("config.json", "vocab.json", "merges.txt"):
         (folder / name).write_text("{}")
     save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
-    path = f"model.path={folder}"
+    tables = [make_table("ours", 1), make_table("two", 1, overrides=["model=llama_tiny", "tokenizer=digit"])]
     with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
-        demands([str(ours), str(two)], "tiny", [], overrides=[path])
+        demands(tables, "tiny", [], [f"model.path={folder}"])
     published = make_table("published", 1, overrides=["model=gpt2_small", "tokenizer=digit"])
-    (demand,) = demands([str(published)], "tiny", [], overrides=[path])
+    (demand,) = demands([published], "tiny", [], [f"model.path={folder}"])
     assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
-    # A stand-in is made from scratch.
-    with pytest.raises(UserError, match=r"model=gpt2_tiny model\.path=.*: this model has random weights"):
-        demands([str(ours)], "tiny", [], overrides=[path])
 
 
 # ---- runs that start from the weights of others
 
 
-@pytest.fixture
-def table(make_table: Callable[..., Path]) -> Path:
-    """Two arms for each of two seeds."""
-    return make_table("arms", 1, 2, overrides=["model=gpt2_tiny", "tokenizer=digit", BASE, "trainer.max_steps=50"])
-
-
-def complete(table: Path, outputs: Path, target: str) -> tuple[int, list[str]]:
-    out = io.StringIO()
-    report = complete_tables(
-        [str(table)], "tiny", records=[outputs], outputs=outputs, workers=2, target=target, console=Console(file=out)
-    )
-    return report.exit_code, [run.id for run in report.done]
-
-
-def test_a_base_is_made_before_its_arms_and_once(table: Path, target: str, tmp_path: Path) -> None:
-    outputs = tmp_path / "outputs"
-    bases = [run_id(compose(["dataset=noisy_numbers", "loss=ce", "trainer.max_steps=40", f"seed={s}"])) for s in (1, 2)]
-    (demand,) = demands([str(table)], "tiny", [])
-    assert len(demand.runs) == 6
-    assert [run.id for run in runs_to_make([demand], outputs)][::3] == bases  # each before the two arms of its seed
-
-    code, made = complete(table, outputs, target)
-    assert (code, len(made)) == (0, 6)
-    started_from = {record.id: record.config["base"] for record in load_records([outputs])}
-    begun = {arm: started_from[arm].partition("@")[0] for arm in made if arm not in bases}
-    assert set(begun.values()) == set(bases)
-    assert all(made.index(base) < made.index(arm) for arm, base in begun.items())
-    assert all(checkpoint_at(outputs / base, 30).is_dir() for base in bases)
-    assert complete(table, outputs, target) == (0, [])
-
-
 def test_a_base_is_made_where_a_run_from_it_is_missing(
-    table: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outputs = tmp_path / "outputs"
-    complete(table, outputs, target)
-    published = load_records([outputs])
-    # Elsewhere, with the records alone: nothing is missing.
-    (demand,) = demands([str(table)], "tiny", published)
-    assert (demand.missing, runs_to_make([demand], tmp_path / "other")) == ({}, [])
-    # Without those of one arm: the arm, and what it begins from.
-    arm = next(record for record in published if record.config["base"])
-    (demand,) = demands([str(table)], "tiny", [record for record in published if record.id != arm.id])
-    todo = runs_to_make([demand], tmp_path / "other")
-    assert [run.id for run in todo] == [arm.config["base"].partition("@")[0], arm.id]
-    assert [status.state for status in statuses([demand], tmp_path / "other")].count("missing") == 2
-    # With the published weights of what it begins from: the arm alone.
-    base, _, step = arm.config["base"].partition("@")
-    weights = checkpoint_at(tmp_path / "bases" / base, int(step))
+    table = make_table("arms", 1, 2, overrides=["model=gpt2_tiny", "tokenizer=digit", BASE, "trainer.max_steps=50"])
+
+    def todo(records: Path, *without: str) -> list[Run]:
+        found = [record for record in load_records([records]) if record.id not in without]
+        return runs_to_make(demands([table], "tiny", found), tmp_path / "other")
+
+    (demand,) = demands([table], "tiny", [])
+    assert len(demand.runs) == 6  # two arms and a base for each of two seeds
+    made = todo(tmp_path)
+    assert [run.config.keep_steps for run in made] == [[30], [], [], [30], [], []]
+    assert [run.base for run in made] == ["", made[0].id, made[0].id, "", made[3].id, made[3].id]
+    for run in made:
+        finish(run.overrides[:-1], tmp_path / "published")
+    assert todo(tmp_path / "published") == []
+    # Without the record of one arm: the arm, and what it starts from, whose weights are not published.
+    assert [run.id for run in todo(tmp_path / "published", made[1].id)] == [made[0].id, made[1].id]
+    weights = checkpoint_at(tmp_path / "bases" / made[0].id, 30)
     weights.mkdir(parents=True)
     (weights / "model.safetensors").touch()
     write_manifest(weights)
     monkeypatch.setattr("ntl.launch.plan.BASES", tmp_path / "bases")
-    (demand,) = demands([str(table)], "tiny", [record for record in published if record.id != arm.id])
-    assert [run.id for run in runs_to_make([demand], tmp_path / "other")] == [arm.id]
-
-
-def test_a_run_that_two_others_begin_from_keeps_both_checkpoints(tmp_path: Path) -> None:
-    words = ["dataset=noisy_numbers", "loss=ce", "trainer.max_steps=40"]
-    todo, _ = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
-    assert [run.keep_steps for run in todo] == [(10, 30)]
-    assert compose(todo[0].overrides).keep_steps == [10, 30]
+    assert [run.id for run in todo(tmp_path / "published", made[1].id)] == [made[1].id]

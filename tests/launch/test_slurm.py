@@ -1,164 +1,188 @@
-"""Sweeps on a real Slurm of one node, without accounting; what needs none is in test_slurm_watch.py."""
+"""Jobs of a sweep and what squeue says of them, without a Slurm."""
 
-import json
 import os
-import re
-import signal
-import subprocess
-import sys
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import commands
 import pytest
-from commands import table_text, until
-from slurm_cluster import CPUS, call
+from hydra.core.utils import JobStatus
+from omegaconf import OmegaConf
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-SMALL = [
-    *("model.n_embd=16", "model.n_layer=1", "trainer.batch_size=16", "trainer.logging_steps=5"),
-    *("dataset.train_rows=400", "dataset.validation_rows=50", "dataset.test_rows=50", "trainer.save_steps=20"),
-]
-# In the environment of every job here, and in none of the files.
-SECRET = "planted5ec4e7planted5ec4e7"
-JOBS = ["hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1", "hydra.launcher.timeout_min=30"]
+from ntl.config import UserError
+from ntl.config.identity import plain
+from ntl.launch import slurm
+from ntl.launch.plan import Run
+from ntl.launch.slurm import Job, job_states, launch, mark
+from ntl.results import RunRecord, write_record
 
-
-def start(folder: Path, script: str, *words: str) -> "subprocess.Popen[str]":
-    return commands.start(folder, script, *words, HF_TOKEN=SECRET)
+Look = dict[str, str] | None
 
 
-def read_until(process: "subprocess.Popen[str]", start: str) -> str:
-    """What a launcher says, up to the first line that starts so."""
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if line.startswith(start):
-            return said
-    raise AssertionError(f"no line {start!r} in {said}")
+class Queue:
+    """Two runs in jobs 7_0 and 7_1, and what squeue says at each look; ``before`` a look something happens."""
+
+    def __init__(self, runs: list[Run], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs, self.submitted, self.made = runs, list[Sequence[str]](), 0
+        self.looks: list[Look] = []
+        self.before: dict[int, Callable[[], object]] = {}
+        self.log = folder / "7_0_0_log.err"
+        monkeypatch.setattr(slurm, "POLL_SECONDS", 0)
+        monkeypatch.setattr(slurm, "job_states", self._look)
+        monkeypatch.setattr(slurm, "_submit", self._submit)
+
+    def _submit(self, params: Any, context: Any, job_overrides: Sequence[Sequence[str]], first: int) -> list[Job]:
+        self.submitted += job_overrides
+        return [Job(f"7_{n}", self.log) for n in range(len(job_overrides))]
+
+    def _look(self) -> Look:
+        self.before.pop(self.made, lambda: None)()
+        self.made += 1
+        return self.looks[min(self.made, len(self.looks)) - 1]
+
+    def finish(self, run: Run) -> None:
+        config = run.config
+        write_record(run.record, RunRecord(id=run.id, overrides=[], config=plain(config), seed=config.seed, metrics={}))
+
+    def launch(self) -> list[str]:
+        """The error of each run."""
+        results = launch({}, {"task_function": slurm.train}, [run.overrides for run in self.runs], 0)
+        assert all((result.status is JobStatus.FAILED) == bool(result._return_value) for result in results)
+        return [str(result._return_value or "") for result in results]
 
 
-@pytest.mark.usefixtures("slurm")
-def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp_path: Path) -> None:
-    table = tmp_path / "small.yaml"
-    # Two rows of two seeds that end well, and two runs that cannot.
-    table.write_text(table_text([1, 2], [*SMALL, "trainer.max_steps=40"], broken=True))
-    words = [f"table={table}", "launcher=slurm", *JOBS]
-    first, second = (start(tmp_path, "scripts/reproduce.py", *words) for _ in range(2))
-    said = read_until(first, "Follow: squeue --me")
-    jobs = re.search(r"Cancel: scancel ([\d ]+)", said)
-    first.send_signal(signal.SIGINT)
-    rest, _ = first.communicate(timeout=60)
-    assert first.returncode == 130
-    assert jobs
-    assert f"The jobs go on; the same command follows them again. Cancel: scancel {jobs.group(1)}" in rest
-    assert "Traceback" not in rest
-
-    said, _ = second.communicate(timeout=900)
-    assert second.returncode == 1, said
-    folders = list(tmp_path.glob("outputs/noisy_numbers-*"))
-    assert len(folders) == 6
-    records = [folder for folder in folders if (folder / "record.json").is_file()]
-    assert len(records) == 4
-    # Trained once, whichever sweep submitted them.
-    assert [(folder / "run.log").read_text().count("decoded test") for folder in records] == [1] * 4
-    ends = said.splitlines()[-4:]
-    assert [line.split(" failed: ")[0] for line in ends[::2]] == [f"noisy_numbers ce_digits seed {s}" for s in (1, 2)]
-    assert all("device=cuda: torch sees no CUDA device here" in line for line in ends[::2])
-    assert "| CE | 2 |" in (tmp_path / "outputs" / "small_tiny.md").read_text()
-
-    # Its scripts, pickles and logs are the user's alone, and hold no secret.
-    private = tmp_path / "outputs" / ".sweep" / ".submitit"
-    assert private.stat().st_mode & 0o777 == 0o700
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {".sh", ".pkl", ".err", ".log"} <= {path.suffix for path in written}
-    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
-
-    # Jobs that both sweeps submitted end after the run's first.
-    until(lambda: not call("squeue", "--me", "--noheader"), 600)
-    status = start(tmp_path, "scripts/reproduce.py", f"table={table}", "--status")
-    said, _ = status.communicate(timeout=120)
-    assert "4 done, 0 running, 0 queued, 2 failed, 0 missing of 6 runs" in said
-    assert "failed  noisy_numbers ce_digits seed 1: ntl.system.errors.UserError: device=cuda: torch sees no" in said
+@pytest.fixture
+def queue(planned: Callable[..., list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return Queue(planned(1, 2), tmp_path, monkeypatch)
 
 
-def folder_of(folder: Path, seed: int) -> Path:
-    (found,) = folder.glob(f"outputs/noisy_numbers-gpt2_tiny-ce-s{seed}-*")
-    return found
+RUNNING = {"7_0": "RUNNING", "7_1": "PENDING"}
 
 
-def job_of(folder: Path, seed: int) -> str:
-    return (folder_of(folder, seed) / "slurm.job").read_text().split()[0]
+def test_runs_are_done_when_they_have_a_record_and_their_job_has_ended(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = queue.runs
+    # A controller that is silent, and one that forgets a job for a moment, are no end of it.
+    queue.looks = [{}, RUNNING, None, RUNNING, {"7_0": "COMPLETING"}, {}, {"7_1": "RUNNING"}, {}]
+    queue.before = {3: lambda: queue.finish(one), 7: lambda: queue.finish(two)}
+    assert queue.launch() == ["", ""]
+    assert queue.submitted == [list(run.overrides) for run in queue.runs]
+    assert (one.folder / "slurm.job").read_text().split()[0] == "7_0"
+    assert capsys.readouterr().out.splitlines() == [
+        "2 jobs to submit, 0 in the queue already, 0 runs have a record.",
+        "Follow: squeue --me, or scripts/reproduce.py --status. Cancel: scancel 7",
+        f"[1/2] {one.id}, job 7_0: done",
+        f"[2/2] {two.id}, job 7_1: done",
+    ]
 
 
-def log_of(folder: Path, seed: int) -> str:
-    path = Path((folder_of(folder, seed) / "slurm.job").read_text().split()[1])
-    return "\n".join(each.read_text(errors="replace") for each in path.parent.glob("*_log.*"))
+def test_a_job_without_a_record_is_lost_after_some_polls(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = queue.runs
+    queue.log.write_text("srun: error: vm: task 0: Killed\nsrun: Force Terminated job step\n")
+    queue.looks = [{}, {"7_1": "RUNNING"}, {}]
+    killed, failed = queue.launch()
+    assert killed == "job 7_0 ended without a record; last line: srun: error: vm: task 0: Killed"
+    assert queue.made == 2 + slurm.LOST_AFTER
+
+    # A run's own error is in its log; another sweep that is at the run is waited for.
+    queue.log.write_text("srun: error: vm: task 0: Exited with exit code 1\nsrun: launch/slurm: Terminating\n")
+    two.log.write_text("Traceback ...\nValueError: no such\tthing\n\n")
+    taken = [one.folder]
+    monkeypatch.setattr(slurm, "is_taken", lambda folder: folder in taken)
+    queue.made = 0
+    queue.before = {20: lambda: queue.finish(one)}
+    done, failed = queue.launch()
+    assert (done, failed) == ("", "job 7_1 ended without a record; last line: ValueError: no such thing")
+    assert queue.made == 21
 
 
-def steps_logged(folder: Path, seed: int) -> list[int]:
-    lines = (folder_of(folder, seed) / "metrics.jsonl").read_text().splitlines()
-    return [line["step"] for line in map(json.loads, lines) if "loss" in line]
+def test_what_is_in_the_queue_is_followed_and_what_has_a_record_is_left(queue: Queue) -> None:
+    mark(queue.runs[0].folder, Job("3", queue.log))
+    queue.finish(queue.runs[1])
+    queue.looks = [{"3": "PENDING"}, {"3": "RUNNING"}, {}]
+    queue.before = {2: lambda: queue.finish(queue.runs[0])}
+    assert queue.launch() == ["", ""]
+    assert queue.submitted == []
 
 
-def processes_of(job: str) -> list[int]:
-    """Those of a job's run: its Python, not the shell and srun around it."""
-    raw = re.search(r"JobId=(\d+)", call("scontrol", "show", "job", job))
-    assert raw
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            of_job = f"SLURM_JOB_ID={raw.group(1)}".encode() in (path / "environ").read_bytes().split(b"\0")
-            if of_job and (path / "cmdline").read_bytes().startswith(sys.executable.encode()):
-                found.append(int(path.name))
-    return found
+@pytest.mark.parametrize("before", [None, 0o777])
+def test_the_folder_of_jobs_is_the_users_alone(
+    before: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitit = pytest.importorskip("submitit")
+    shared = tmp_path / "sweep" / ".submitit"
+    if before:
+        shared.mkdir(parents=True)
+        shared.chmod(before)
+    modes = []
+
+    def executor(**given: Any) -> None:
+        modes.append(shared.stat().st_mode & 0o777)
+        raise RuntimeError("no Slurm")
+
+    monkeypatch.setattr(submitit, "AutoExecutor", executor)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+    context = {"config": config, "hydra_context": None}
+    with pytest.raises(UserError, match=r"^Slurm takes no job: no Slurm$"):
+        slurm._submit({"submitit_folder": f"{shared}/%j", "max_num_timeout": 1}, context, [["seed=1"]], 0)
+    assert modes == [0o700]
 
 
-def start_again(folder: Path, seed: int) -> bool:
-    """Spare a requeued job its two minutes of waiting; True when its run has been continued."""
-    job = job_of(folder, seed)
-    if call("squeue", "--noheader", "--format=%T", f"--jobs={job}", check=False) == "PENDING":
-        call("scontrol", "update", f"JobId={job}", "StartTime=now", "TimeLimit=30", check=False)
-    return "Continuing from" in log_of(folder, seed)
+def test_what_squeue_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "squeue"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for answer, states in (
+        ("printf '12|PENDING\\n 13_0|RUNNING\\n'", {"12": "PENDING", "13_0": "RUNNING"}),
+        ("exit 1", None),
+    ):
+        program.write_text(f"#!/bin/sh\n{answer}\n")
+        program.chmod(0o755)
+        assert job_states() == states
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(UserError, match=r"^no squeue here: "):
+        job_states()
 
 
-@pytest.mark.usefixtures("slurm")
-def test_a_preemption_a_requeue_a_time_limit_and_a_kill(tmp_path: Path) -> None:
-    steps = 6000
-    requeued, limited, killed, left_alone = seeds = (1, 2, 3, 4)
-    words = ["dataset=noisy_numbers", "loss=ce", *SMALL, f"trainer.max_steps={steps}", "seed=1,2,3,4"]
-    settings = [*JOBS, "hydra.launcher.max_num_timeout=3", "hydra.launcher.partition=debug"]
-    sweep = start(tmp_path, "train.py", "-m", "hydra/launcher=slurm", *settings, *words)
-    said = read_until(sweep, "Follow: squeue --me")
-    assert "4 jobs submitted, 0 in the queue already, 0 runs have a record." in said
+# ---- one run on several nodes
 
-    def saved(seed: int) -> bool:
-        return any(folder_of(tmp_path, seed).glob("checkpoints/checkpoint-*/manifest.json"))
 
-    until(lambda: all(map(saved, seeds)), 600)
-    call("sbatch", "--partition=urgent", f"--cpus-per-task={CPUS}", "--output=/dev/null", "--wrap=true")
-    # Every run goes on after the preemption. Not all(): every job has to be looked at.
-    until(lambda: sum(start_again(tmp_path, seed) for seed in seeds) == 4, 600)
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is the second task of the second of two nodes with four devices each."""
+    pytest.importorskip("submitit")
+    given = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "gpu[07-08]"}
+    given |= {"SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "5"}
+    given |= {"SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3", "RANK": "9"}
+    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
 
-    call("scontrol", "requeue", job_of(tmp_path, requeued))
-    # So near that Slurm announces it at once: submitit asks for a signal 120 s before.
-    call("scontrol", "update", f"JobId={job_of(tmp_path, limited)}", "TimeLimit=2")
-    for process in processes_of(job_of(tmp_path, killed)):
-        os.kill(process, signal.SIGKILL)
 
-    def continued(seed: int) -> bool:
-        start_again(tmp_path, seed)
-        return log_of(tmp_path, seed).count("Continuing from") >= 2
+@pytest.mark.usefixtures("task")
+def test_a_task_is_a_rank_that_sees_all_devices_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "train", lambda raw: None)
+    slurm.train_in_task(OmegaConf.create())
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    assert [os.environ[name] for name in names] == ["5", "1", "8", "4", "gpu07"]
+    # accelerate takes the device of the local rank, which is none of one.
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
 
-    until(lambda: continued(requeued) + continued(limited) == 2, 600)
-    said, _ = sweep.communicate(timeout=900)
-    assert sweep.returncode == 1, said
-    for seed in (requeued, limited, left_alone):
-        record = json.loads((folder_of(tmp_path, seed) / "record.json").read_text())
-        assert record["steps"] == steps
-        assert steps_logged(tmp_path, seed) == list(range(5, steps + 1, 5))
-    # submitit's word, after the checkpoint of the step under way, which need not be a multiple of save_steps.
-    assert "Requeued job" in log_of(tmp_path, limited)
-    assert not (folder_of(tmp_path, killed) / "record.json").exists()
-    assert re.search(rf"seed {killed}, job \S+: FAILED: JobLost: job \S+ ended as FAILED; last line: .*Killed", said)
+
+@pytest.mark.usefixtures("task")
+@pytest.mark.parametrize(
+    ("error", "rank", "code"), [(KeyboardInterrupt(), 0, 1), (KeyboardInterrupt(), 5, 0), (ValueError("x"), 5, 1)]
+)
+def test_an_error_ends_all_ranks_and_an_interrupt_only_the_first_s_way(
+    error: BaseException, rank: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(raw: Any) -> None:
+        raise error
+
+    monkeypatch.setenv("SLURM_PROCID", str(rank))
+    monkeypatch.setattr(slurm, "train", train)
+    with pytest.raises(SystemExit) as caught:
+        slurm.train_in_task(OmegaConf.create())
+    assert caught.value.code == code
+    assert ("ValueError: x" in capsys.readouterr().err) is isinstance(error, ValueError)

@@ -1,184 +1,144 @@
-"""Missing runs are made: one failure or kill does not end the others, Ctrl-C leaves checkpoints and no process."""
+"""Runs in worker processes: one failure or kill does not end the others, Ctrl-C leaves checkpoints and no process."""
 
 import io
-import os
 import signal
 import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import until
-from fake_runs import FAILS, KILLED, LASTS, NO_RECORD, TAKEN
+from commands import start, until
+from fake_runs import EXITS, FAILS, KILLED, LASTS, NO_RECORD, TAKEN
 from rich.console import Console
 
-from ntl.launch import run_missing, workers
-from ntl.launch.plan import Ended, Run, plan_runs
-from ntl.launch.workers import Pool, sweep_missing, worker_environment
-from ntl.results import read_record
+from ntl.config import UserError
+from ntl.launch import workers
+from ntl.launch.plan import Run
+from ntl.launch.sweep import sweep_all
+from ntl.launch.workers import duration, run_all
 from ntl.system.machine import available_cores
 
-
-def overrides(*seeds: int) -> list[list[str]]:
-    return [["dataset=noisy_numbers", "loss=ce", f"seed={seed}"] for seed in seeds]
+Planned = Callable[..., list[Run]]
 
 
-def planned(folder: Path, *seeds: int) -> list[Run]:
-    return plan_runs(overrides(*seeds), folder)[0]
-
-
-def wait(pool: Pool) -> Ended:
-    return until(lambda: pool.wait(0.1))[0]
-
-
-def test_idle_workers_are_used_again_and_get_their_share_of_the_cores(target: str, tmp_path: Path) -> None:
-    first, second = planned(tmp_path, 1, NO_RECORD)
-    with Pool(1, target) as pool:
-        for run in (first, second):
-            pool.submit(run)
-            assert not pool.has_room()
-            assert [item for item, _ in pool.running] == [run]
-            ended = wait(pool)
-            assert (ended.run, ended.error) == (run, "")
-            assert pool.has_room()
-    one, other = ((run.folder / "environment").read_text() for run in (first, second))
-    assert one == other
-    assert one.split()[1] == str(available_cores())
-
-
-def test_a_killed_worker_is_noticed_and_replaced(target: str, tmp_path: Path) -> None:
-    killed, fine = planned(tmp_path, KILLED, 1)
-    with Pool(1, target) as pool:
-        pool.submit(killed)
-        ended = wait(pool)
-        assert ended.run == killed
-        assert ended.error == "its worker process ended by SIGKILL: killed from outside, or out of memory"
-        pool.submit(fine)
-        ended = wait(pool)
-        assert (ended.run, ended.error) == (fine, "")
-        assert fine.record.is_file()
-
-
-def test_leaving_the_pool_leaves_no_process(target: str, tmp_path: Path) -> None:
-    (run,) = planned(tmp_path, LASTS)
-    with Pool(1, target) as pool:
-        pool.submit(run)
-        while not (run.folder / "started").exists():
-            pool.wait(0.05)
-        pid = int((run.folder / "environment").read_text().split()[0])
-        started = time.monotonic()
-        pool.stop(grace=20.0)
-        assert time.monotonic() - started < 10  # it ended when asked, it was not waited out
-    assert (run.folder / "checkpoint").exists()
-    assert not Path(f"/proc/{pid}").exists()
-
-
-def test_what_has_a_record_is_not_run_again(target: str, tmp_path: Path) -> None:
-    out = io.StringIO()
-    first = run_missing(overrides(1), root=tmp_path, target=target, console=Console(file=out))
-    assert [run.label for run in first.done] == ["noisy_numbers ce seed 1"]
-    environment = (first.done[0].folder / "environment").read_text()
-    second = run_missing(overrides(1, 2), root=tmp_path, target=target, console=Console(file=out))
-    assert [run.label for run in second.done] == ["noisy_numbers ce seed 2"]
-    assert [run.label for run in second.skipped] == ["noisy_numbers ce seed 1"]
-    assert (first.done[0].folder / "environment").read_text() == environment
-    third = run_missing(overrides(1, 2), root=tmp_path, target="no.such.target", console=Console(file=out))
-    assert (third.done, third.failed, len(third.skipped), third.exit_code) == ((), (), 2, 0)
-    assert "1 runs in 1 worker process, 1 more have a record already." in out.getvalue()
-
-
-def test_failed_and_killed_runs_do_not_stop_the_others(target: str, tmp_path: Path) -> None:
-    out = io.StringIO()
-    seeds = (FAILS, KILLED, NO_RECORD, 1, 2)
-    report = run_missing(overrides(*seeds), workers=2, root=tmp_path, target=target, console=Console(file=out))
-    assert {run.label for run in report.done} == {"noisy_numbers ce seed 1", "noisy_numbers ce seed 2"}
-    errors = {ended.run.label.split()[-1]: ended.error for ended in report.failed}
-    assert errors[str(FAILS)] == "RuntimeError: no such thing"
-    assert "SIGKILL" in errors[str(KILLED)]
-    assert errors[str(NO_RECORD)].startswith("it ended without ")
-    assert report.exit_code == 1
-    assert f"{report.failed[0].run.label}: FAILED after " in out.getvalue()
-    # They can be had another time: what failed has no record.
-    assert not any(ended.run.record.exists() for ended in report.failed)
-
-
-def test_a_run_that_another_process_is_at_is_waited_for(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_failures_and_kills_do_not_stop_the_others(
+    planned: Planned, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "BUSY_SECONDS", 0.2)
-    out, after = io.StringIO(), []
-    report = run_missing(
-        overrides(TAKEN, 1), workers=1, root=tmp_path, target=target, console=Console(file=out), after=after.append
-    )
-    assert [run.label[-1] for run in report.done] == ["1", "7"]  # the others go on
-    assert [ended.run for ended in after] == list(report.done)
-    assert report.exit_code == 0
+    out = io.StringIO()
+    runs = planned(TAKEN, 1, FAILS, KILLED, NO_RECORD, EXITS, 2)
+    report = run_all(runs, workers=1, target=target, console=Console(file=out))
+    assert [run.config.seed for run in report.done][:1] == [1]  # the others go on while one is taken
+    assert {run.config.seed for run in report.done} == {1, 2, TAKEN}
+    errors = {ended.run.config.seed: ended.error for ended in report.failed}
+    assert errors == {
+        FAILS: "RuntimeError: no such thing",
+        KILLED: "its worker process was killed: from outside, or out of memory",
+        NO_RECORD: f"it ended without {runs[4].record}",
+        EXITS: "SystemExit: 3",
+    }
+    assert report.exit_code == 1
     lines = out.getvalue().splitlines()
-    assert lines.count(f"noisy_numbers ce seed {TAKEN}: another process is working on it; waiting for that one.") == 1
-    assert [line[:5] for line in lines if line.startswith("[")] == ["[1/2]", "[2/2]"]
-    assert report.done[1].log.read_text().count("Traceback") == 0
+    assert lines[0] == "7 runs in 1 worker process."
+    assert lines.count(f"{runs[0].id}: another process is working on it; waiting for that one.") == 1
+    assert [line[:5] for line in lines if line.startswith("[")] == [f"[{n}/7]" for n in range(1, 8)]
+    # One process made them all, until it was killed; it has all cores.
+    before, after = ({(run.folder / "environment").read_text() for run in part} for part in (runs[1:4], runs[4:]))
+    assert len(before) == len(after) == 1
+    assert before != after
+    assert before.pop().split()[1] == str(available_cores())
+
+    assert report.done[0].log.read_text() == "printed by the run\nwritten to descriptor 2\n"
+    assert runs[2].log.read_text().endswith("RuntimeError: no such\n thing\n")
+    assert "Traceback" not in runs[0].log.read_text()
+
+
+def test_without_workers_and_without_runs() -> None:
+    with pytest.raises(UserError, match="workers=0: at least 1"):
+        run_all([], workers=0)
+    assert run_all([]).exit_code == 0
+
+
+def test_progress_is_one_line_without_markup(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
+    runs = planned(1, 2, overrides=["trainer.max_steps=400"])
+    progress = workers._Progress(runs, Console(file=out, width=20))
+    runs[0].folder.mkdir(parents=True)
+    (runs[0].folder / "metrics.jsonl").write_text('{"step": 100}\n{"note": 1}\n{"ste')
+    now[0] = 20.0
+    progress.tick(runs[:1])
+    now[0] = 39.0
+    progress.tick(runs[:1])  # quiet for 19 s only
+    progress.ended(workers.Ended(runs[0], 38.0, "boom [b]"))
+    # 700 of 800 steps were left after 20 s, 400 after 39 s.
+    assert out.getvalue().splitlines() == [
+        f"  running: {runs[0].id} 100/400 (about 2 min 20 s left)",
+        f"[1/2] {runs[0].id}: FAILED after 38.0 s: boom [b] (about 39 s left)",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(8.4, "8 s"), (59.6, "1 min 00 s"), (7500, "2 h 05 min")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from ntl.config.cli import report
-from ntl.launch import run_missing
+from ntl.launch import plan_runs, run_all
 
 runs = [["dataset=noisy_numbers", "loss=ce", f"seed={{seed}}"] for seed in ({lasts}, 1)]
-sys.exit(report(lambda: run_missing(runs, workers=1, root=Path(sys.argv[1]), target="fake_runs.run")))
+sys.exit(report(lambda: run_all(plan_runs(runs, Path("outputs"))[0], workers=1, target="fake_runs.run").exit_code))
 """
 
 
-def started(outputs: Path, log: Path) -> tuple["subprocess.Popen[str]", Path]:
-    """The script, and the folder of the run that it is in the middle of."""
-    command = [sys.executable, "-c", SCRIPT.format(lasts=LASTS), str(outputs)]
-    environment = worker_environment(os.environ, threads=1)
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, env=environment)
-    return process, until(lambda: next(outputs.glob("*/started"), None)).parent
+@pytest.fixture
+def started(target: str, tmp_path: Path) -> tuple["subprocess.Popen[str]", Path]:
+    """A command of two runs in one process, and the folder of the run that it is in the middle of."""
+    process = start(tmp_path, "-c", SCRIPT.format(lasts=LASTS))
+    return process, until(lambda: next(tmp_path.glob("outputs/*/started"), None)).parent
 
 
-def test_ctrl_c_interrupts_the_runs_and_starts_no_other(target: str, tmp_path: Path) -> None:
-    outputs, log = tmp_path / "outputs", tmp_path / "log"
-    process, folder = started(outputs, log)
+def process_of(folder: Path) -> Path:
+    return Path("/proc", (folder / "environment").read_text().split()[0])
+
+
+def test_ctrl_c_interrupts_the_runs_and_starts_no_other(started: tuple["subprocess.Popen[str]", Path]) -> None:
+    process, folder = started
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
-    assert "Stopping: each run leaves a checkpoint." in log.read_text()
-    assert "Traceback" not in log.read_text()
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Stopping: each run leaves a checkpoint." in said
+    assert "Traceback" not in said
     assert (folder / "checkpoint").exists()
-    assert not Path(f"/proc/{(folder / 'environment').read_text().split()[0]}").exists()
-    assert list(outputs.glob("*")) == [folder]
+    assert not process_of(folder).exists()
+    assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_killed_parent_leaves_no_worker_behind(target: str, tmp_path: Path) -> None:
-    process, folder = started(tmp_path / "outputs", tmp_path / "log")
+def test_a_killed_parent_leaves_no_worker_behind(started: tuple["subprocess.Popen[str]", Path]) -> None:
+    process, folder = started
     process.kill()
     process.wait()
     until((folder / "checkpoint").exists)
+    until(lambda: not process_of(folder).exists())
 
 
-# ---- by a launcher of Hydra
-
-
-@pytest.mark.usefixtures("fake_training")
-def test_hydras_own_launcher_makes_what_is_missing_and_goes_on_past_failures(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_launcher_of_hydra_goes_on_past_failures(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with capfd.disabled():  # what is printed must reach the descriptors
-        report = sweep_missing(overrides(FAILS, 1, NO_RECORD, 2), "basic", root=tmp_path)
-    assert [run.label for run in report.done] == ["noisy_numbers ce seed 1", "noisy_numbers ce seed 2"]
-    failed = {ended.run.label.split()[-1]: ended for ended in report.failed}
-    assert failed[str(FAILS)].error == "RuntimeError: no such thing"
-    assert failed[str(NO_RECORD)].error.startswith("it ended without ")
-    assert report.exit_code == 1
-    log = failed[str(FAILS)].run.log.read_text()
-    assert log.startswith("printed by the run\nwritten to descriptor 2\n")
-    assert log.endswith("RuntimeError: no such\n thing\n")
-    # A run's record does not say by what it was launched.
-    record = read_record(report.done[0].record)
-    assert record.overrides == [*overrides(1)[0], f"output_dir='{tmp_path}'"]
+    import fake_runs
 
-    again = sweep_missing(overrides(1, 2), "basic", root=tmp_path)
-    assert (again.done, again.failed, len(again.skipped)) == ((), (), 2)
+    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    runs = planned(FAILS, 1, NO_RECORD, 2)
+    with capfd.disabled():  # what is printed must reach the descriptors
+        report = sweep_all(runs, "basic")
+    assert [run.config.seed for run in report.done] == [1, 2]
+    assert [ended.error for ended in report.failed] == [
+        "RuntimeError: no such thing",
+        f"it ended without {runs[2].record}",
+    ]
+    assert runs[0].log.read_text().startswith("printed by the run\nwritten to descriptor 2\n")
+    assert runs[0].log.read_text().endswith("RuntimeError: no such\n thing\n")

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ntl.config import Config, compose, run_id
-from ntl.launch.worker import error_line
-from ntl.launch.workers import worker_environment
+from ntl.launch.workers import error_line
 from ntl.training.tracking import WandbMirror
 
 PLANTED = {
@@ -27,7 +26,7 @@ PROXY = "http://me:proxy5ec4e7@127.0.0.1:9"
 
 @pytest.fixture
 def train(command) -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    environment = {**worker_environment(os.environ, threads=1), **PLANTED}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **PLANTED}
     return lambda words, **more: command("train.py", *words, env={**environment, **more})
 
 

@@ -1,18 +1,16 @@
 """``scripts/benchmark_losses.py --implementations``: CE + number loss in every implementation, relative to CE alone.
 
 The calls take turns (see ``ntl.benchmarks.losses``) on the same labels. They compute forward and backward from logits
-or from hidden states, or an optimizer step of T5-Small. The baseline is torch's cross-entropy, or in the step
-transformers' own loss. The package ``ntloss`` is compared if it is installed.
+or from hidden states. The baseline is torch's cross-entropy. The package ``ntloss`` is compared if it is installed.
 
 Shapes: B batch, T length, V vocabulary, D hidden size.
 """
 
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -22,22 +20,17 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import PreTrainedTokenizerFast
 
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
-from ntl.config import compose
-from ntl.config.loss import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import kinds
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.machine import keep_freed_memory
-from ntl.training.objectives.next_token import NextToken
-from ntl.training.objectives.terms import terms_of
 
 WEIGHT, HIDDEN = 0.3, 512
-LOGITS_HELD = 8  # peak memory of a case at most, as a multiple of that of its logits
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155))
 DTYPES = ("float32", "bfloat16")
 Loss = Callable[[Tensor], Tensor]
@@ -86,7 +79,7 @@ class Case:
 
     Attributes:
         setting: The logits and labels.
-        part: "loss", from logits; "linear", from hidden states; or "step".
+        part: "loss", from logits, or "linear", from hidden states.
         threads: The number of CPU threads.
         heap: "cold", or "warm" if the process keeps freed memory.
         ignored: The share of rows whose label is ignored.
@@ -107,7 +100,7 @@ def other_kinds() -> tuple[str, ...]:
 
 
 def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:
-    """Yield every shape, type and share; the first shape also with all kinds, two threads, hidden states and a step."""
+    """Yield every shape, type and share; the first shape also with all kinds, two threads and hidden states."""
     for shape in shapes:
         for dtype in DTYPES:
             for share in (0.8, 0.015):
@@ -116,7 +109,6 @@ def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]
                 yield Case(setting, kinds=other_kinds() if first else ())
     first = Setting(device, "float32", *shapes[0], 0.8)
     yield from (Case(first, "linear", ignored=ignored) for ignored in (0.0, 0.72))
-    yield Case(replace(first, batch=8, share=0.3), "step")
     if device == "cpu":
         yield Case(first, threads=2)
         warm = (Setting(device, dtype, *shape, 0.8) for shape in shapes for dtype in DTYPES)
@@ -199,44 +191,14 @@ def linear_calls(case: Case) -> dict[str, Call]:
     return {name: partial(call, loss) for name, loss in found.items()}
 
 
-def step_calls(case: Case) -> dict[str, Call]:
-    """Return AdamW steps of a randomly initialized T5-Small, with transformers' CE and with our training losses."""
-    vocab, labels = _labels(case)
-    network: Any = T5ForConditionalGeneration(T5Config(vocab_size=case.setting.vocab))
-    network.config.decoder_start_token_id = 0
-    network.to(case.setting.device).train()
-    optimizer = torch.optim.AdamW(network.parameters())
-    inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
-
-    def finish(loss: Tensor) -> None:
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def ours(loss: str, implementation: str) -> Call:
-        terms = terms_of(compose([f"loss={loss}", f"loss.implementation={implementation}"]).loss, vocab)
-        objective = NextToken(NextTokenConfig(), model=network, terms=terms, number_vocab=vocab).train()
-        given = {"decoder_input_ids": inputs}
-        return lambda: finish(objective(inputs, mask, labels, **given, counts=objective.count(labels)).total)
-
-    return {
-        BASELINE: lambda: finish(network(input_ids=inputs, attention_mask=mask, labels=labels).loss),
-        **{" ".join(way): ours(*way) for way in (("ce", "auto"), ("ntl_was", "reference"), ("ntl_was", "auto"))},
-    }
-
-
-CALLS = {"loss": logits_calls, "linear": linear_calls, "step": step_calls}
+CALLS = {"loss": logits_calls, "linear": linear_calls}
 
 
 def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
-    """Return a row for each implementation; none, and a line, where the free memory might not be enough."""
+    """Return a row for each implementation."""
     setting = case.setting
     shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
     size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
-    room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if setting.device == "cpu" else math.inf
-    if room < LOGITS_HELD * size:
-        say(f"skipped {shape}: it needs {LOGITS_HELD * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
-        return []
     say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
     if setting.device == "cpu":
         torch.set_num_threads(case.threads)

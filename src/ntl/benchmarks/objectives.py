@@ -27,18 +27,17 @@ BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
 SETTINGS = ("device", "dtype", "implementation", "vocab", "width", "layers", "batch", "length", "rounds")
 
 
-def random_llama(arguments: argparse.Namespace, width: int, pad: int | None = None) -> Any:
+def random_llama(arguments: argparse.Namespace) -> Any:
     """Return a Llama of random weights, always the same."""
     torch.manual_seed(0)
     shape = LlamaConfig(
         vocab_size=arguments.vocab,
-        hidden_size=width,
-        intermediate_size=4 * width,
+        hidden_size=arguments.width,
+        intermediate_size=4 * arguments.width,
         num_hidden_layers=arguments.layers,
-        num_attention_heads=max(width // 64, 1),
+        num_attention_heads=max(arguments.width // 64, 1),
         bos_token_id=None,
         eos_token_id=None,
-        pad_token_id=pad,
     )
     network: Any = LlamaForCausalLM(shape)
     return network.to(arguments.device)
@@ -46,7 +45,7 @@ def random_llama(arguments: argparse.Namespace, width: int, pad: int | None = No
 
 def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[], None]:
     """Return a function that computes the loss and all gradients once."""
-    model = random_llama(arguments, arguments.width).to(getattr(torch, arguments.dtype))
+    model = random_llama(arguments).to(getattr(torch, arguments.dtype))
     terms = Terms.of("was", 0.3, {})
     terms = Terms(terms.base, terms.numbers, terms.weight, arguments.implementation)
     common: Any = {"model": model, "terms": terms, "number_vocab": number_vocabulary(arguments.vocab)}

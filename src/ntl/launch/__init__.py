@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.launch.plan import Run as Run
+    from ntl.launch.plan import plan_runs as plan_runs
     from ntl.launch.table import complete_tables as complete_tables
-    from ntl.launch.workers import Report as Report
-    from ntl.launch.workers import run_missing as run_missing
+    from ntl.launch.workers import run_all as run_all
 
 __getattr__, __all__ = exports(__name__, __file__)

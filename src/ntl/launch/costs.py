@@ -14,13 +14,15 @@ from ntl.config import Config, build
 from ntl.config.identity import plain
 from ntl.config.model import HFConfig
 from ntl.config.targets import locate
-from ntl.launch.plan import Demand, Kind, Run, kind_of
+from ntl.launch.plan import Demand, Run, kind_of
 from ntl.results import RunRecord
 from ntl.results.match import computing
+from ntl.system.hub import stored_parameters
 from ntl.training.checkpoints import CHECKPOINTS
 
 # In a checkpoint: bytes of a float32 weight, and of AdamW's two moments of a trained one.
 WEIGHT, MOMENTS = 4, 8
+Measured = Mapping[tuple[str, ...], float]
 _sizes: dict[str, tuple[int, int]] = {}
 
 
@@ -34,9 +36,9 @@ def gigabytes(size: float) -> str:
     return f"{figure(size / 1e9)} GB"
 
 
-def core_seconds(records: Iterable[RunRecord]) -> dict[Kind, float]:
+def core_seconds(records: Iterable[RunRecord]) -> dict[tuple[str, ...], float]:
     """Return kind of run -> the median of wall time x CPU threads over its records. Records of GPUs are left out."""
-    found: dict[Kind, list[float]] = {}
+    found: dict[tuple[str, ...], list[float]] = {}
     for record in records:
         if record.wall_time_s and record.device.lower().startswith("cpu"):
             threads = re.search(r"(\d+) of \d+ threads", record.device)
@@ -45,27 +47,27 @@ def core_seconds(records: Iterable[RunRecord]) -> dict[Kind, float]:
     return {kind: median(seconds) for kind, seconds in found.items()}
 
 
-def core_hours(shares: Iterable[tuple[Config, float]], measured: Mapping[Kind, float]) -> tuple[float, int]:
-    """Return the core-hours of shares of runs, and how many of the runs have no record of their kind."""
-    known = [(measured.get(kind_of(plain(config))), share) for config, share in shares]
-    seconds = [each * share for each, share in known if each is not None]
-    return sum(seconds) / 3600, len(known) - len(seconds)
+def hours_left(runs: Sequence[Run], measured: Measured) -> tuple[float, int]:
+    """Return the core-hours of the steps that runs have yet to make, and how many runs have no record of their kind."""
+    known = [(run, measured.get(kind_of(plain(run.config)))) for run in runs]
+    hours = [each / 3600 * (1 - min(1.0, run.step / run.steps) if run.steps else 1) for run, each in known if each]
+    return sum(hours), len(known) - len(hours)
 
 
 def hours_text(hours: float, not_measured: int) -> str:
-    """Format what ``core_hours`` returned: ``0.35``, ``0.35 + 4 runs not measured``, ``4 runs not measured``."""
+    """Format what ``hours_left`` returned: ``0.35``, ``0.35 + 4 runs not measured``, ``4 runs not measured``."""
     if not not_measured:
         return figure(hours)
     runs = f"{not_measured} run{'' if not_measured == 1 else 's'} not measured"
     return f"{figure(hours)} + {runs}" if hours else runs
 
 
-def disk_needed(runs: Sequence[Run], configs: Mapping[str, Config], at_once: int | None) -> int:
-    """Return the most bytes that the checkpoints of runs take beyond those that are there.
+def disk_needed(runs: Sequence[Run], at_once: int | None) -> int:
+    """Return the most bytes that the checkpoints of runs take beyond those that are there: their number x their size.
 
     ``at_once`` of the runs train at the same time, None: all. A run that trains has more checkpoints than it keeps.
     """
-    sizes = [_checkpoints(run, configs[run.id]) for run in runs]
+    sizes = [checkpoints(run) for run in runs]
     training = sorted((most - kept for kept, most in sizes), reverse=True)
     needed = sum(kept for kept, _ in sizes) + sum(training[:at_once])
     for run in runs:
@@ -74,19 +76,49 @@ def disk_needed(runs: Sequence[Run], configs: Mapping[str, Config], at_once: int
     return max(0, needed)
 
 
-def _checkpoints(run: Run, config: Config) -> tuple[int, int]:
+def checkpoints(run: Run) -> tuple[int, int]:
     """Return the bytes of a run's checkpoints once it has ended, and the most while it trains."""
-    weights, trained = _parameters(config)
-    trainer, adapters = config.trainer, trained if config.model.lora.rank else 0
+    weights, trained = parameters(run.config)
+    trainer, adapters = run.config.trainer, trained if run.config.model.lora.rank else 0
     if not (trainer.max_steps or trainer.epochs):
         return WEIGHT * weights, WEIGHT * weights
     size = WEIGHT * (weights + adapters) + MOMENTS * trained
     # The best one, and those that other runs start from, may be older than the newest.
-    older = bool(trainer.best) + sum(step != run.max_steps for step in run.keep_steps)
+    older = bool(trainer.best) + sum(step != trainer.max_steps for step in run.config.keep_steps)
     kept = older + min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
     # The newest is written before the oldest is deleted.
     most = older + (trainer.keep_checkpoints + 1 if trainer.save_steps or trainer.best else 1)
     return size * kept, size * most
+
+
+def parameters(config: Config) -> tuple[int, int]:
+    """Return the numbers of weights and of trained ones, of the model built without storage.
+
+    A model without a published vocabulary has ``tokenizer.vocab_size`` rows, the most that its tokenizer may need. The
+    weights in a folder, ``model.path``, are counted there.
+    """
+    key = json.dumps([plain(config.model), plain(config.objective), config.tokenizer.vocab_size])
+    if key not in _sizes:
+        import torch
+
+        from ntl.models.lora import add_lora
+
+        settings: Any = config.model
+        rows = 0 if getattr(settings, "vocab_size", 0) else config.tokenizer.vocab_size
+        # That of model=hf has no shapes of its own: they are in the folder.
+        path = settings.path if isinstance(settings, HFConfig) else ""
+        shape = replace(settings, pretrained=False, path=path, dropout=settings.dropout or 0.0)
+        with torch.device("meta"):
+            model: Any = build(shape, tokenizer=_Tokenizer(rows))
+            if config.objective.adds:
+                model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
+            model = add_lora(model, settings.lora) if settings.lora.rank else model
+        trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+        weights = sum(each.numel() for name, each in model.named_parameters() if "lora_" not in name)
+        if settings.path and settings.pretrained:
+            weights = stored_parameters(sorted(Path(settings.path).glob("*.safetensors"))) or weights
+        _sizes[key] = weights, trained if settings.lora.rank else weights
+    return _sizes[key]
 
 
 @dataclass(frozen=True)
@@ -102,79 +134,37 @@ class _Tokenizer:
         return self.size
 
 
-def _parameters(config: Config) -> tuple[int, int]:
-    """Return the numbers of weights and of trained ones, of the model built without storage.
-
-    A model without a published vocabulary has ``tokenizer.vocab_size`` rows, the most that its tokenizer may need. The
-    weights in a folder, ``model.path``, are counted there.
-    """
-    key = json.dumps([plain(config.model), plain(config.objective), config.tokenizer.vocab_size])
-    if key not in _sizes:
-        import torch
-
-        from ntl.models.lora import add_lora, parameters
-
-        model_config, lora = config.model, config.model.lora
-        rows = 0 if getattr(model_config, "vocab_size", 0) else config.tokenizer.vocab_size
-        with torch.device("meta"):
-            # That of model=hf has no shapes of its own: they are in the folder.
-            path = model_config.path if isinstance(model_config, HFConfig) else ""
-            shape = replace(model_config, pretrained=False, path=path, dropout=model_config.dropout or 0.0)
-            model: Any = build(shape, tokenizer=_Tokenizer(rows))
-            if config.objective.adds:
-                model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
-            model = add_lora(model, lora) if lora.rank else model
-        stored = _stored(Path(model_config.path)) if model_config.path and model_config.pretrained else 0
-        weights = stored or parameters(model)
-        trained = sum(each.numel() for each in model.parameters() if each.requires_grad) if lora.rank else weights
-        _sizes[key] = weights, trained
-    return _sizes[key]
-
-
-def _stored(folder: Path) -> int:
-    from safetensors import SafetensorError, safe_open
-
-    total = 0
-    for path in folder.glob("*.safetensors"):
-        with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:  # the run reports a damaged file
-            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return total
-
-
 def dry_run(
-    demanded: Sequence[Demand], todo: Sequence[Run], measured: Mapping[Kind, float], at_once: int | None
-) -> dict[str, Any]:
+    demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured, at_once: int | None
+) -> list[dict[str, Any]]:
     """Return runs, optimizer steps, core-hours and bytes of disk of each table, and of all with each run once.
 
-    ``todo`` are the runs that would be made, ``at_once`` of them at the same time, None: all, as on Slurm.
+    ``todo`` are the runs that would be made, ``at_once`` of them at the same time, None: all.
     """
+    rows = [(demand.spec.name, demand.runs) for demand in demanded]
+    if len(rows) > 1:
+        rows.append(("all", {name: config for _, runs in rows for name, config in runs.items()}))
+    found = []
+    for name, runs in rows:
+        missing = [run for run in todo if run.id in runs]
+        known = all(run.steps or not run.config.trainer.epochs for run in missing)
+        hours, not_measured = hours_left(missing, measured)
+        row = {"table": name, "scale": demanded[0].scale, "runs": len(runs), "missing": len(missing)}
+        row |= {"steps": sum(run.steps for run in missing) if known else None}
+        row |= {"core_hours": hours, "not_measured": not_measured, "disk_bytes": disk_needed(missing, at_once)}
+        found.append(row)
+    return found
 
-    def row(name: str, runs: Mapping[str, Config]) -> dict[str, Any]:
-        lacking = [run for run in todo if run.id in runs]
-        counts = {"runs": len(runs), "done": len(runs) - len(lacking), "missing": len(lacking)}
-        known = all(run.max_steps or not runs[run.id].trainer.epochs for run in lacking)
-        steps = sum(run.max_steps for run in lacking) if known else None
-        hours, not_measured = core_hours([(runs[run.id], 1.0) for run in lacking], measured)
-        took = {"steps": steps, "core_hours": hours, "not_measured": not_measured}
-        disk = {"disk_bytes": disk_needed(lacking, runs, at_once), "slurm_disk_bytes": disk_needed(lacking, runs, None)}
-        return {"table": name, "scale": demanded[0].scale, **counts, **took, **disk}
 
-    every = {key: config for demand in demanded for key, config in demand.runs.items()}
-    rows = [row(demand.spec.name, demand.runs) for demand in demanded]
-    return {"tables": rows, "total": row("all", every), "added": list(computing(demanded[0].spec.added))}
-
-
-def dry_run_text(result: Mapping[str, Any]) -> str:
-    """Format for a terminal: one line for each table, and the sum of several."""
-    keys = ["table", "scale", "runs", "done", "missing"]
-    grid = [[*keys, "steps", "core-hours", "disk", "disk on Slurm"]]
-    for row in [*result["tables"], *([result["total"]] if len(result["tables"]) > 1 else [])]:
+def dry_run_text(rows: Sequence[Mapping[str, Any]], added: Sequence[str] = ()) -> str:
+    """Format for a terminal: one line for each table. ``added`` are settings of all runs."""
+    grid = [["table", "scale", "runs", "missing", "steps", "core-hours", "disk"]]
+    for row in rows:
         steps = "unknown" if row["steps"] is None else f"{row['steps']:,}"
-        hours = hours_text(row["core_hours"], row["not_measured"])
-        disk = [gigabytes(row[key]) for key in ("disk_bytes", "slurm_disk_bytes")]
-        grid.append([*(str(row[key]) for key in keys), steps, hours, *disk])
+        cost = [steps, hours_text(row["core_hours"], row["not_measured"]), gigabytes(row["disk_bytes"])]
+        grid.append([*(str(row[key]) for key in grid[0][:4]), *cost])
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
-    if result["added"]:
-        lines.append(f"Every run with {', '.join(result['added'])}; what is measured was measured without.")
+    if changed := computing(added):
+        lines.append(f"Every run with {', '.join(changed)}; what is measured was measured without.")
     return "\n".join(lines)

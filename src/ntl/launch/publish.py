@@ -51,14 +51,6 @@ def wrong_samples(folder: Path) -> dict[str, Any]:
     return samples
 
 
-def _answers(folder: Path) -> dict[str, Any]:
-    try:
-        return wrong_samples(folder)
-    except UserError as error:
-        print(f"{folder.name}: published without its worst answers: {error}", file=sys.stderr)
-        return {}
-
-
 def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
     """Copy the records of finished runs to ``<out>/<id>.json``, with their worst answers if these may be published.
 
@@ -80,6 +72,10 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         published = out / f"{record.id}.json"
         kept = read_record(published) if published.is_file() else record
         fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
-        records[number] = replace(record, **(fields if kept.worst else fields | _answers(path.parent)))
+        try:
+            fields |= {} if kept.worst else wrong_samples(path.parent)
+        except UserError as error:
+            print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
+        records[number] = replace(record, **fields)
     with one_line_errors("publish to", out):
         return [write_record(out / f"{record.id}.json", record) for record in records]

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from ntl.launch.costs import core_hours, hours_text
-from ntl.launch.plan import Demand, Kind, Run, runs_to_make
-from ntl.launch.slurm import ACTIVE, job_states, last_line, marked
+from ntl.launch.costs import Measured, hours_left, hours_text
+from ntl.launch.plan import Demand, Run, last_line
+from ntl.launch.slurm import NOISE, job_states, marked
 from ntl.system.errors import UserError
 from ntl.training.folder import is_taken
 
@@ -18,52 +17,43 @@ STATES = ("done", "running", "queued", "failed", "missing")
 
 @dataclass(frozen=True)
 class Status:
-    """``detail``: job and steps, or the last line of the log. ``made``: the share of its steps that are done."""
+    """``detail``: job and steps, or the last line of the log."""
 
     id: str
-    label: str
     state: str
     detail: str = ""
-    made: float = 0.0
 
 
-def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
-    """The status of each run of the tables, once even if several tables need it."""
-    todo = {run.id: run for run in runs_to_make(demanded, outputs)}
-    states: Mapping[str, str] = {}
-    if any(marked(run.folder) for run in todo.values()):  # else no job was ever submitted: do not ask Slurm
+def statuses(demanded: Sequence[Demand], todo: Sequence[Run]) -> list[Status]:
+    """The status of each run of the tables, of which ``todo`` have no record."""
+    queue: Mapping[str, str] = {}
+    if any(marked(run.folder) for run in todo):  # else no job was ever submitted: do not ask Slurm
         with suppress(UserError):  # no Slurm on this machine
-            states = job_states() or {}
+            queue = job_states() or {}
+    missing = {run.id: _status(run, queue) for run in todo}
     ids = dict.fromkeys(key for demand in demanded for key in demand.runs)
-    return [_status(todo[key], states) if key in todo else Status(key, key, "done", made=1.0) for key in ids]
+    return [missing.get(key, Status(key, "done")) for key in ids]
 
 
-def _status(run: Run, states: Mapping[str, str]) -> Status:
+def _status(run: Run, queue: Mapping[str, str]) -> Status:
     job = marked(run.folder)
-    slurm = states.get(job.id, "") if job else ""
-    name = f", job {job.id}" if job and slurm in ACTIVE else ""
-    steps = run.step(0.0)
-    line = last_line(run.log) or (last_line(job.log) if job else "")
-    if is_taken(run.folder) or slurm == "RUNNING":
-        state, detail = "running", f"step {steps}/{run.max_steps or '?'}{name}"
-    elif slurm in ACTIVE:
-        state, detail = "queued", f"{slurm.lower()}{name}"
-    elif line or job:
-        state, detail = "failed", line or "its job left no line"
-    else:
-        state, detail = "missing", ""
-    return Status(run.id, run.label, state, detail, min(1.0, steps / run.max_steps) if run.max_steps else 0.0)
+    state = queue.get(job.id, "") if job else ""
+    name = f", job {job.id}" if job and state else ""
+    if is_taken(run.folder) or state == "RUNNING":
+        return Status(run.id, "running", f"step {run.step}/{run.steps or '?'}{name}")
+    if state:
+        return Status(run.id, "queued", f"{state.lower()}{name}")
+    line = (last_line(job.log, NOISE) if job else "") or last_line(run.log)
+    return Status(run.id, "failed", line or "its job left no line") if line or job else Status(run.id, "missing")
 
 
-def status_text(found: Sequence[Status], demanded: Sequence[Demand], measured: Mapping[Kind, float]) -> str:
+def status_text(found: Sequence[Status], todo: Sequence[Run], measured: Measured) -> str:
     """The number of runs in each state, the core-hours left, then every running, queued or failed run."""
     counts = Counter(status.state for status in found)
     lines = [", ".join(f"{counts[state]} {state}" for state in STATES) + f" of {len(found)} runs"]
-    configs = {key: config for demand in demanded for key, config in demand.runs.items()}
-    if left := [(configs[status.id], 1.0 - status.made) for status in found if status.state != "done"]:
-        lines.append(
-            f"Core-hours left, as records of such runs measured them: {hours_text(*core_hours(left, measured))}."
-        )
+    if todo:
+        left = hours_text(*hours_left(todo, measured))
+        lines.append(f"Core-hours left, as records of such runs measured them: {left}.")
     listed = ("running", "queued", "failed")
-    lines += [f"{s.state:<8}{s.label}: {s.detail}" for state in listed for s in found if s.state == state]
+    lines += [f"{s.state:<8}{s.id}: {s.detail}" for state in listed for s in found if s.state == state]
     return "\n".join(lines)

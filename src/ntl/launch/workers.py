@@ -1,333 +1,288 @@
-"""Running what has no record yet: in worker processes, which are watched and stopped here, or by a launcher of Hydra.
+"""Runs trained in worker processes, each of which imports torch once and makes one run at a time."""
 
-Neither ``concurrent.futures`` nor loky does the former: where one worker is killed they end the runs of all others, on
-Ctrl-C they wait for runs that nobody has interrupted, and workers outlive a killed parent. submitit's local executor
-starts all jobs at once, each in a new process.
-"""
-
-import json
+import gc
+import multiprocessing
 import os
-import selectors
 import signal
-import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from select import select
-from typing import IO
+from pkgutil import resolve_name
 
-from hydra import initialize_config_dir
-from hydra._internal.callbacks import Callbacks
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import HydraContext, RunMode
 from rich.console import Console
 
-import ntl
-from ntl.config.composition import register
-from ntl.config.folders import CONFIG_DIR
-from ntl.launch.plan import Ended, Run, plan_runs
-from ntl.launch.progress import Display, Estimate
-from ntl.launch.worker import error_line, train
-from ntl.system.errors import UserError
+from ntl.launch.plan import Run
+from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.machine import available_cores
+from ntl.system.secrets import print_traceback, redact
 
 TRAIN = "ntl.training.run"
 POLL_SECONDS = 0.25
-# How long to wait before trying again a run that another process is working on.
-BUSY_SECONDS = 2.0
-# When stopped, a worker in the middle of a run writes a checkpoint first; an idle one only exits.
-GRACE_SECONDS, IDLE_SECONDS = 60.0, 10.0
+BUSY_SECONDS = 2.0  # until a run that another process is working on is tried again
+QUIET_SECONDS = 20.0  # a line of progress is printed at least this often
+GRACE_SECONDS = 60.0  # in which interrupted runs write their checkpoints
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended. ``error`` is one line, empty if it succeeded."""
+
+    run: Run
+    seconds: float
+    error: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """The runs of ``run_missing`` by how they ended; ``seconds`` is wall time."""
+    """The runs that were to be made by how they ended; ``seconds`` is wall time."""
 
-    done: tuple[Run, ...]
-    failed: tuple[Ended, ...]
-    skipped: tuple[Run, ...]
+    done: list[Run]
+    failed: list[Ended]
     seconds: float
+
+    @classmethod
+    def of(cls, ended: Iterable[Ended], started: float) -> "Report":
+        done, failed = list[Run](), list[Ended]()
+        for each in ended:
+            if each.error:
+                failed.append(each)
+            elif each.run.is_done:
+                done.append(each.run)
+            else:  # tables are computed from records: a run without one has failed, whatever it reported
+                failed.append(Ended(each.run, each.seconds, f"it ended without {each.run.record}"))
+        return cls(done, failed, time.monotonic() - started)
 
     @property
     def exit_code(self) -> int:
         return 1 if self.failed else 0
 
 
-def _report(ended: Sequence[Ended], skipped: Sequence[Run], started: float) -> Report:
-    done = tuple(result.run for result in ended if not result.error)
-    failed = tuple(result for result in ended if result.error)
-    return Report(done, failed, tuple(skipped), time.monotonic() - started)
-
-
-def _checked(result: Ended) -> Ended:
-    # Tables are computed from records: a run without one has failed, whatever it reported.
-    if result.error or result.run.is_done:
-        return result
-    return replace(result, error=f"it ended without {result.run.record}")
-
-
-# ---- by a launcher of Hydra
-
-
-def sweep_missing(
-    runs: Iterable[Sequence[str]], launcher: str, settings: Sequence[str] = (), *, root: Path | None = None
+def run_all(
+    runs: Sequence[Run], *, workers: int | None = None, target: str = TRAIN, console: Console | None = None
 ) -> Report:
-    """Train every run that has no record, as ``hydra/launcher=LAUNCHER`` would in a multirun.
-
-    A run that fails does not stop the others. The output of a run goes to its run.log.
-
-    Args:
-        runs: one list of overrides per run.
-        settings: of Hydra, such as ``hydra.launcher.partition=gpu``.
-        root: folder of run folders; by default the ``output_dir`` of each config.
-
-    UserError, or an error of Hydra, for a launcher that does not exist or has wrong settings.
-    """
-    started = time.monotonic()
-    todo, skipped = plan_runs(runs, root)
-    bases = {run.base for run in todo}
-    ended: list[Ended] = []
-    # Bases come first: the other runs start from their checkpoints.
-    for wave in ([run for run in todo if run.id in bases], [run for run in todo if run.id not in bases]):
-        for run, result in zip(wave, _launch(wave, launcher, settings) if wave else [], strict=True):
-            error = error_line(result._return_value) if result.status is JobStatus.FAILED else ""
-            ended.append(_checked(Ended(run, 0.0, error)))
-    return _report(ended, skipped, started)
-
-
-def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequence[JobReturn]:
-    register()
-    GlobalHydra.instance().clear()
-    sweep = (todo[0].folder.parent / ".sweep").resolve()
-    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{sweep}'", *settings]
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3", job_name="reproduce"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None
-        config = hydra.compose_config("train", overrides, RunMode.MULTIRUN, from_shell=False)
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
-        plugin = Plugins.instance().instantiate_launcher(context, train, config)
-        return plugin.launch([list(run.overrides) for run in todo], initial_job_idx=0)
-
-
-# ---- in worker processes
-
-
-def run_missing(
-    runs: Iterable[Sequence[str]],
-    *,
-    workers: int | None = None,
-    root: Path | None = None,
-    target: str = TRAIN,
-    console: Console | None = None,
-    expected: Mapping[tuple[str, ...], float] | None = None,
-    after: Callable[[Ended], None] = lambda result: None,
-) -> Report:
-    """Train every run that has no outputs/<id>/record.json.
+    """Train runs in ``workers`` processes, by default one per core. Each gets an equal share of the cores.
 
     A run that fails, or whose process is killed, does not stop the others. A run that another process is working on is
     tried again until it has ended. Ctrl-C interrupts the runs, waits for their checkpoints and is raised again.
 
     Args:
-        runs: one list of Hydra overrides per run, for example ``["dataset=noisy_numbers", "loss=ce", "seed=1"]``.
-        workers: number of processes; by default one per core. Each gets an equal share of the cores.
-        root: folder of run folders; by default the ``output_dir`` of each config.
+        runs: as ``plan_runs`` orders them.
+        workers: number of processes.
         target: dotted name of a function ``target(config, overrides=[...])`` that writes the record.
         console: where progress is shown.
-        expected: seconds by kind of run, for the time left until a run of that kind has ended here.
-        after: called with each run that has ended, whether it succeeded or failed.
 
     Raises:
-        UserError: ``workers`` below 1, or overrides that do not compose (Hydra's errors pass through, too).
+        UserError: ``workers`` is below 1.
     """
     if workers is not None and workers < 1:
         raise UserError(f"workers={workers}: at least 1.")
-    started = time.monotonic()
-    todo, skipped = plan_runs(runs, root)
-    ended: list[Ended] = []
-    if todo:
-        size = min(workers or available_cores(), len(todo))
-        display = Display(len(todo), console or Console())
-        have = f", {len(skipped)} more have a record already" if skipped else ""
-        display.say(f"{len(todo)} runs in {size} worker process{'es' if size > 1 else ''}{have}.")
-        ended = _run_all(todo, size, target, display, Estimate(size, expected or {}), after)
-    return _report(ended, skipped, started)
-
-
-def _run_all(
-    todo: Sequence[Run], size: int, target: str, display: Display, estimate: Estimate, after: Callable[[Ended], None]
-) -> list[Ended]:
-    waiting, ended = list(todo), list[Ended]()
-    # Runs that another process is working on. They are tried again at ``next_try``; each is told once.
-    busy, told, next_try = list[Run](), set[str](), 0.0
-    with Pool(size, target) as pool:
+    started, size = time.monotonic(), min(workers or available_cores(), len(runs))
+    waiting, ended, again_at = list(runs), list[Ended](), dict[str, float]()
+    progress = _Progress(runs, console or Console())
+    if runs:
+        progress.say(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
+    with _Pool(size, target) as pool:
         try:
-            while waiting or busy or pool.running:
-                if time.monotonic() >= next_try:
-                    waiting, busy = [*waiting, *busy], []
-                unfinished = {run.id for run in (*waiting, *busy, *(run for run, _ in pool.running))}
-                while pool.has_room() and (ready := [run for run in waiting if run.base not in unfinished]):
-                    waiting.remove(ready[0])
-                    pool.submit(ready[0])
-                for result in map(_checked, pool.wait(POLL_SECONDS)):
-                    if result.busy:
-                        if result.run.id not in told:
-                            told.add(result.run.id)
-                            display.say(f"{result.run.label}: another process is working on it; waiting for that one.")
-                        busy.append(result.run)
-                        next_try = time.monotonic() + BUSY_SECONDS
-                        continue
-                    ended.append(result)
-                    if not result.error:
-                        estimate.ended(result.run, result.seconds)
-                    display.ended(len(ended), result, estimate.left(pool.running, [*waiting, *busy]))
-                    after(result)
-                display.tick(pool.running, estimate.left(pool.running, [*waiting, *busy]))
+            while waiting or pool.running:
+                unfinished = {run.id for run in (*waiting, *pool.running)}
+                for run in list(waiting):
+                    is_free = run.base not in unfinished and again_at.get(run.id, 0.0) <= time.monotonic()
+                    if is_free and len(pool.running) < size:
+                        waiting.remove(run)
+                        pool.start(run)
+                for run, seconds, error in pool.wait():
+                    if error is None:
+                        if run.id not in again_at:
+                            progress.say(f"{run.id}: another process is working on it; waiting for that one.")
+                        again_at[run.id] = time.monotonic() + BUSY_SECONDS
+                        waiting.append(run)
+                    else:
+                        ended.append(Ended(run, seconds, error))
+                        progress.ended(ended[-1])
+                progress.tick(pool.running)
         except KeyboardInterrupt:
-            display.say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
+            progress.say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
             raise
-    return ended
+    return Report.of(ended, started)
 
 
-def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
-    """The environment of a worker: its share of the cores, and this copy of the package."""
-    paths = [str(Path(ntl.__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
-    return {
-        **environment,
-        "OMP_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
+class _Progress:
+    """Lines: one for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
+
+    def __init__(self, runs: Sequence[Run], console: Console) -> None:
+        self._console, self._left, self._total = console, {run.id: run for run in runs}, len(runs)
+        self._started, self._steps, self._last = time.monotonic(), self._steps_left(), time.monotonic()
+
+    def _steps_left(self) -> int:
+        return sum(max(0, run.steps - run.step) for run in self._left.values())
+
+    def _time_left(self) -> str:
+        """From the steps made since the start; empty before the first."""
+        made = self._steps - (left := self._steps_left())
+        return f" (about {duration((time.monotonic() - self._started) * left / made)} left)" if made > 0 < left else ""
+
+    def ended(self, result: Ended) -> None:
+        del self._left[result.run.id]
+        number = f"[{self._total - len(self._left)}/{self._total}]"
+        verdict = f"FAILED after {result.seconds:.1f} s: {result.error}" if result.error else f"{result.seconds:.1f} s"
+        self.say(f"{number} {result.run.id}: {verdict}{self._time_left()}")
+
+    def tick(self, running: Sequence[Run]) -> None:
+        if running and time.monotonic() - self._last >= QUIET_SECONDS:
+            steps = ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run in running)
+            self.say(f"  running: {steps}{self._time_left()}")
+
+    def say(self, line: str) -> None:
+        self._last = time.monotonic()
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)  # no line breaks in a log
+
+
+def duration(seconds: float) -> str:
+    """``8 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+class _Pool:
+    """At most ``size`` processes with one run each. As a context manager, it interrupts and ends them all on exit.
+
+    Each is an executor of its own, since one executor ends the runs of all its processes where one of them is killed.
+    """
+
+    def __init__(self, size: int, target: str) -> None:
+        self._target, self._threads = target, available_cores() // max(size, 1) or 1
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> "_Pool":
+        return self
+
+    @property
+    def running(self) -> list[Run]:
+        return [worker.run for worker in self._workers if worker.run]
+
+    def start(self, run: Run) -> None:
+        """Give a run to an idle process, or to a new one."""
+        worker = next((worker for worker in self._workers if not worker.run), None)
+        if worker is None:
+            worker = _Worker(self._threads)
+            self._workers.append(worker)
+        worker.start(run, self._target)
+
+    def wait(self) -> list[tuple[Run, float, str | None]]:
+        """(run, seconds, error) of what has ended, after at most ``POLL_SECONDS``; the error is None if it was busy."""
+        if not self.running:  # all that wait are taken by other processes
+            time.sleep(POLL_SECONDS)
+        futures.wait([worker.future for worker in self._workers if worker.run], POLL_SECONDS, futures.FIRST_COMPLETED)
+        ended = []
+        for worker in [each for each in self._workers if each.run and each.future.done()]:
+            try:
+                error = worker.future.result()
+            except futures.BrokenExecutor:
+                error = "its worker process was killed: from outside, or out of memory"
+                self._workers.remove(worker)
+            ended.append((worker.run, time.monotonic() - worker.since, error))
+            worker.run = None
+        return ended
+
+    def __exit__(self, *_: object) -> None:
+        busy = [worker for worker in self._workers if worker.run and not worker.future.done()]
+        try:
+            for worker in busy:
+                os.kill(worker.pid.result(), signal.SIGINT)
+            futures.wait([worker.future for worker in busy], GRACE_SECONDS)
+        finally:  # Ctrl-C again, or too slow
+            for worker in busy:
+                if not worker.future.done():
+                    os.killpg(worker.pid.result(), signal.SIGKILL)
+            for worker in self._workers:
+                worker.executor.shutdown()
 
 
 class _Worker:
     run: Run | None = None
-    since: float = 0.0  # time.time(), to be compared with files
-    started: float = 0.0  # time.monotonic()
+    since: float
+    future: "futures.Future[str | None]"
 
-    def __init__(self, target: str, threads: int) -> None:
-        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ntl.launch.worker", target],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env=worker_environment(os.environ, threads),
-            # Ctrl-C then reaches this process only, which stops its workers itself.
-            start_new_session=True,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.requests, self.replies = self.process.stdin, self.process.stdout
+    def __init__(self, threads: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.executor = futures.ProcessPoolExecutor(1, spawn, initializer=_on_start)
+        with _environment({"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}):
+            self.pid = self.executor.submit(os.getpid)
 
-    def give(self, run: Run) -> None:
-        self.run, self.since, self.started = run, time.time(), time.monotonic()
-        line = json.dumps({"overrides": run.overrides, "log": str(run.log)}) + "\n"
-        with suppress(BrokenPipeError):  # it died: ``wait`` notices
-            self.requests.write(line.encode())
-
-    def end(self, error: str, busy: bool = False) -> Ended:
-        assert self.run is not None
-        ended = Ended(self.run, time.monotonic() - self.started, error, busy)
-        self.run = None
-        return ended
-
-    def why_dead(self) -> str:
-        code = self.process.wait()
-        if code < 0:
-            name = signal.Signals(-code).name
-            hint = ": killed from outside, or out of memory" if -code == signal.SIGKILL else ""
-            return f"its worker process ended by {name}{hint}"
-        self.errors.seek(0)
-        lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return f"its worker process ended with status {code}{': ' + lines[-1] if lines else ''}"
-
-    def close(self) -> None:
-        for file in (self.replies, self.requests, self.errors):
-            file.close()
+    def start(self, run: Run, target: str) -> None:
+        self.run, self.since = run, time.monotonic()
+        self.future = self.executor.submit(make_run, run, target)
 
 
-class Pool:
-    """At most ``workers`` processes with one run each at a time. As a context manager, it stops them all on exit."""
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """For processes that start inside: libraries read it when they are loaded, before any code of ours."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
-    def __init__(self, workers: int, target: str) -> None:
-        self.size, self._target = workers, target
-        self._threads = max(1, available_cores() // workers)
-        self._workers: list[_Worker] = []
-        self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> "Pool":
-        return self
+def _on_start() -> None:
+    os.setsid()  # Ctrl-C reaches the parent only, which passes it on
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.stop(GRACE_SECONDS if kind is KeyboardInterrupt else IDLE_SECONDS)
 
-    @property
-    def running(self) -> list[tuple[Run, float]]:
-        """Pairs (run, time at which it was started, in seconds since the epoch)."""
-        return [(worker.run, worker.since) for worker in self._workers if worker.run is not None]
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()  # also where it was killed
+        # A real signal: _thread.interrupt_main would not end a sleep or a wait of the main thread.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    def has_room(self) -> bool:
-        return len(self.running) < self.size
 
-    def submit(self, run: Run) -> None:
-        """Give a run to an idle or new worker. Call only if ``has_room()``."""
-        worker = next((worker for worker in self._workers if worker.run is None), None)
-        if worker is None:
-            worker = _Worker(self._target, self._threads)
-            self._workers.append(worker)
-            self._selector.register(worker.replies, selectors.EVENT_READ, worker)
-        worker.give(run)
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """The runs that have ended, after at most ``seconds``; those of dead workers are among them."""
-        ready = [key.data for key, _ in self._selector.select(seconds)]
-        ended = []
-        for worker in list(self._workers):
-            # A child of a killed worker may keep its pipe open, so the process is polled as well.
-            if worker not in ready and worker.process.poll() is None:
-                continue
-            line = worker.replies.readline() if worker in ready else b""
-            reply = json.loads(line) if line else {"event": "dead"}
-            if line:
-                ended.append(worker.end(reply["error"], reply["event"] == "busy"))
-            elif worker.run is not None:
-                ended.append(worker.end(worker.why_dead()))
-            if reply["event"] in ("dead", "interrupted"):  # an interrupted one exits now and takes no further run
-                worker.process.wait()
-                self._forget(worker)
-        return ended
-
-    def stop(self, grace: float) -> None:
-        """Interrupt all runs, wait up to ``grace`` seconds for all workers to exit, then kill the rest."""
-        deadline = time.monotonic() + grace
+def make_run(run: Run, target: str) -> str | None:
+    """Call ``target`` with a run, its output in the run's log. The error in one line, or None if the run was busy."""
+    gc.collect()  # what the run before has left
+    with output_to(run.log):
         try:
-            busy = [each for each in self._workers if each.run is not None and each.process.poll() is None]
-            for worker in busy:
-                worker.process.send_signal(signal.SIGINT)
-            for worker in self._workers:
-                if worker in busy:  # to a busy worker the end of its requests is a second signal: stop at once
-                    select([worker.replies], [], [], max(0.0, deadline - time.monotonic()))
-                worker.requests.close()
-            for worker in self._workers:
-                worker.process.wait(max(0.0, deadline - time.monotonic()))
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            pass  # Ctrl-C again, or too slow
-        finally:
-            for worker in list(self._workers):
-                if worker.process.poll() is None:
-                    os.killpg(worker.process.pid, signal.SIGKILL)
-                worker.process.wait()
-                self._forget(worker)
+            # Imported here, so that a failing import fails the run, with a traceback in its log.
+            resolve_name(target)(run.config, overrides=list(run.overrides))
+            return ""
+        except KeyboardInterrupt:
+            if (parent := multiprocessing.parent_process()) and not parent.is_alive():
+                os._exit(130)  # nobody waits for the answer, and there is no other run
+            raise
+        except Busy:
+            return None
+        except BaseException as error:  # a SystemExit in one run must not end the others
+            print_traceback()
+            return error_line(error)
 
-    def _forget(self, worker: _Worker) -> None:
-        self._selector.unregister(worker.replies)
-        worker.close()
-        self._workers.remove(worker)
+
+def error_line(error: BaseException) -> str:
+    """An exception as one line that is short enough for a terminal."""
+    text = redact(" ".join(str(error).split()))
+    return text if isinstance(error, UserError | Diverged) else f"{type(error).__name__}: {text}"[:300]
+
+
+@contextmanager
+def output_to(log: Path) -> Iterator[None]:
+    """Append everything that is printed inside to a file."""
+    # File descriptors, not sys.stdout: C libraries and child processes print, too.
+    log.parent.mkdir(parents=True, exist_ok=True)
+    saved = os.dup(1), os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, old in zip((1, 2), saved, strict=True):
+            os.dup2(old, descriptor)
+            os.close(old)

@@ -77,43 +77,21 @@ def _extras_with(module: str) -> set[str]:
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
 # its archive writer or of C++ streams, numpy with the number of items written.
-MESSAGES = re.compile("|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"]))
-NUMPY = re.compile(r"\d+ requested and \d+ written")
-
-
-def _is_full(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in FULL or bool(NUMPY.match(str(error)))
-    return bool(MESSAGES.search(str(error)))
-
-
-def _is_in(error: Exception, folder: Path) -> bool:
-    names = (error.filename, error.filename2) if isinstance(error, OSError) else ()
-    paths = [Path(os.fsdecode(name)).absolute() for name in names if name is not None]
-    return any(path.is_relative_to(folder.absolute()) for path in paths)
+MESSAGES = "|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"])
+NUMPY = r"\d+ requested and \d+ written"
 
 
 @contextmanager
 def one_line_when_full(folder: Path) -> Iterator[None]:
-    """Turn the errors that libraries raise about the disk into a UserError of one line that names ``folder``.
-
-    These are a disk that is full, read-only or over its quota, and a file in ``folder`` that cannot be written or read,
-    for example because a folder is in its place.
-    """
+    """Turn the errors that libraries raise about a disk that is full, read-only or over its quota into a UserError."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        if _is_full(error):
-            what = "could not be written whole"
-            remedy = ": is the disk full, or read-only? Make room; the same"
-        elif _is_in(error, folder):
-            what = "cannot be written or read"
-            remedy = "; move away what is in its place, and the same"
-        else:
+        if getattr(error, "errno", None) not in FULL and not re.search(f"{MESSAGES}|{NUMPY}", str(error)):
             raise
-        reason = str(error).splitlines()[0]
         raise UserError(
-            f"{folder}: a file {what} ({reason}){remedy} command continues from the last complete checkpoint."
+            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
+            "read-only? Make room; the same command continues from the last complete checkpoint."
         ) from error

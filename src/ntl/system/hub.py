@@ -1,13 +1,11 @@
-"""The files of weights and tokenizers: in a folder, in the cache or on the hub. Errors come within seconds.
-
-Hashing a gigabyte takes a second or two, once per process. A digest is not cached on disk, where it could be outdated.
-"""
+"""The files of weights and tokenizers: in a folder, in the cache or on the hub. Errors come within seconds."""
 
 import hashlib
 import json
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,18 +43,15 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
     ``file`` is a GGUF file in the folder, which holds config and weights.
     """
     where = f"model.path={folder}"
-    if file and (folder / file).is_file():
-        return [folder / file]
     packed = sorted(path.name for path in folder.glob("*.gguf"))
     if file:
-        known = ", ".join(packed) or "none"
-        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
-    if not (folder / CONFIG).is_file() and packed:
-        raise UserError(
-            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={packed[0]}."
-        )
+        if file not in packed:
+            known = ", ".join(packed) or "none"
+            raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
+        return [folder / file]
     if not (folder / CONFIG).is_file():
-        raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")
+        remedy = f"its GGUF file is read by model=hf model.file={packed[0]}" if packed else "save_pretrained writes one"
+        raise UserError(f"{where}: no {CONFIG} in this folder; {remedy}.")
     if (folder / ADAPTER).is_file():
         raise UserError(
             f"{where}: it has an adapter ({ADAPTER}), whose base model lies elsewhere; merge the two "
@@ -66,28 +61,24 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
         return [folder / CONFIG, folder / WEIGHTS]
     if not (folder / SHARDS).is_file():
         raise UserError(f"{where}: neither {WEIGHTS} nor {SHARDS} in this folder; give one written by save_pretrained.")
-    try:
-        names = sorted(set(json.loads((folder / SHARDS).read_bytes())["weight_map"].values()))
-        files = [folder / name for name in names if Path(name).name == name]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{where}: {SHARDS} cannot be read; fetch the folder again.") from error
-    if not files or len(files) < len(names) or not all(file.is_file() for file in files):
+    names = sorted({str(name) for name in _json(folder / SHARDS).get("weight_map", {}).values()})
+    files = [folder / name for name in names if Path(name).name == name]
+    if not files or len(files) < len(names) or not all(path.is_file() for path in files):
         raise UserError(f"{where}: {SHARDS} names files that are not there; fetch the folder again.")
     return [folder / CONFIG, folder / SHARDS, *files]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        if isinstance(values := json.loads(path.read_bytes()), dict):
+            return values
+    raise UserError(f"{path}: cannot be read as JSON settings; fetch it again.")
 
 
 def config_of(name: str) -> dict[str, Any] | None:
     """Return config.json of a folder or of a cached hub id; None if there is none. UserError if it cannot be read."""
     folder = Path(name) if Path(name).is_dir() else snapshot(name)
-    if folder is None or not (folder / CONFIG).is_file():
-        return None
-    try:
-        values = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"model {name}: {CONFIG} cannot be read ({str(error).splitlines()[0]}).") from error
-    if not isinstance(values, dict):
-        raise UserError(f"model {name}: {CONFIG} holds no settings; give a folder written by save_pretrained.")
-    return values
+    return _json(folder / CONFIG) if folder and (folder / CONFIG).is_file() else None
 
 
 def stored_parameters(files: Sequence[Path]) -> int:
@@ -98,10 +89,9 @@ def stored_parameters(files: Sequence[Path]) -> int:
             try:
                 with path.open("rb") as file:
                     header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-                shapes = [each["shape"] for name, each in header.items() if name != "__metadata__"]
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+                total += sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, MemoryError, OverflowError) as error:
                 raise UserError(f"{path}: no whole file of safetensors; fetch it again.") from error
-            total += sum(math.prod(shape) for shape in shapes)
     return total
 
 
@@ -133,22 +123,22 @@ def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
     raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
 
 
+# ---- digests, of which none is kept on disk, where it could be outdated
+
+
 def digest(files: Sequence[Path]) -> str:
     """Return the sha256 of the names and contents of files in any folder; a GGUF file may have any name.
 
     Raises UserError if one is unreadable.
     """
-    lines = []
-    for path in files:
-        with one_line_errors("read", path):
-            lines.append(f"{'' if path.suffix == '.gguf' else path.name} {_sha256_now(path)}\n")
+    lines = [f"{'' if path.suffix == '.gguf' else path.name} {_sha256(path)}\n" for path in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def weights_digest(folder: Path, file: str = "") -> str:
     """Return the digest of ``weight_files``; of a GGUF file, the sha256 of its content alone. Raises UserError."""
-    (first, *more) = weight_files(folder, file)
-    return digest([first, *more]) if more else content_of(first).removeprefix("sha256:")
+    files = weight_files(folder, file)
+    return digest(files) if len(files) > 1 else _sha256(files[0])
 
 
 def content_of(path: Path) -> str:
@@ -156,18 +146,17 @@ def content_of(path: Path) -> str:
 
     Raises UserError if a file is unreadable.
     """
+    if not path.is_dir():
+        return f"sha256:{_sha256(path)}"
+    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    lines = "".join(f"{name} {_sha256(file)}\n" for name, file in files)
+    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
+def _sha256(path: Path) -> str:
     with one_line_errors("read", path):
-        if not path.is_dir():
-            return f"sha256:{_sha256_now(path)}"
-        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-        lines = "".join(f"{name} {_sha256_now(file)}\n" for name, file in files)
-        return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
-
-
-def _sha256_now(path: Path) -> str:
-    state = path.stat()
-    place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    return _cached_sha256(path.resolve(), *place)
+        state = path.stat()
+        return _cached_sha256(path.resolve(), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
 @lru_cache(maxsize=1024)
@@ -188,13 +177,12 @@ def identity(name: str, file: str = "") -> dict[str, str]:
     if Path(name).is_dir():
         found = {"sha256": weights_digest(Path(name), file)}
         return found | ({"origin": said} if (said := origin(name)) else {})
-    snapshot = _cached(name, [CONFIG])
-    if snapshot is None:
+    if (folder := snapshot(name)) is None:
         return {}
-    try:
-        return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
-    except UserError:  # transformers also loads weights that the hub converted, which are on a separate branch
-        return {"commit": snapshot.name}
+    found = {"commit": folder.name}
+    with suppress(UserError):  # transformers also loads weights that the hub converted, which are on a separate branch
+        found["sha256"] = digest(weight_files(folder))
+    return found
 
 
 def origin(name: str) -> str:
@@ -249,14 +237,34 @@ def cached_or_downloaded(hub_id: str) -> Path:
     for names in TOKENIZERS:
         if folder := _cached(hub_id, names):
             return folder
-    if problem := no_hub():
-        raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
-    for names in TOKENIZERS:
-        if folder := _fetched(hub_id, names):
-            for name in (CONFIG, *TOKENIZER_SETTINGS):
-                _fetched(hub_id, [name])
-            return folder
-    raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")
+    problem = no_hub()
+    try:
+        for names in TOKENIZERS if not problem else ():
+            if folder := _fetched(hub_id, names):
+                for name in (CONFIG, *TOKENIZER_SETTINGS):
+                    _fetched(hub_id, [name])
+                return folder
+    except (OSError, ValueError) as error:
+        problem = str(error).strip().splitlines()[0][:200]
+    if not problem:
+        raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")
+    raise UserError(
+        f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem}). Either download them on a machine "
+        f"with network and give the folder by tokenizer.path=FOLDER; or run `hf download {hub_id}` there and set "
+        "HF_HOME to a copy of its cache; or take a model whose name ends in _tiny, which needs no file"
+    )
+
+
+def _fetched(hub_id: str, names: Sequence[str]) -> Path | None:
+    """The folder in the cache with these files, downloaded; None if the repository does not have all of them."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        paths = [Path(hf_hub_download(hub_id, name)) for name in names]
+        return paths[0].parent
+    except RemoteEntryNotFoundError:
+        return None
 
 
 def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
@@ -265,28 +273,6 @@ def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
 
     found = [try_to_load_from_cache(hub_id, name) for name in names]
     return Path(str(found[0])).parent if all(isinstance(path, str) for path in found) else None
-
-
-def _fetched(hub_id: str, names: Sequence[str]) -> Path | None:
-    """The folder in the cache with these files, downloaded; None if the repository does not have all of them."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
-
-    try:
-        paths = [Path(hf_hub_download(hub_id, name)) for name in names]
-        return paths[0].parent
-    except RemoteEntryNotFoundError:
-        return None
-    except (OSError, HFValidationError) as error:
-        raise UserError(_no_tokenizer(hub_id, str(error).strip().splitlines()[0][:200])) from error
-
-
-def _no_tokenizer(hub_id: str, reason: str) -> str:
-    return (
-        f"no tokenizer files for {hub_id!r} ({reason}). Either download them on a machine with network and give the "
-        f"folder by tokenizer.path=FOLDER; or run `hf download {hub_id}` (formerly huggingface-cli download) there "
-        "and set HF_HOME to a copy of its cache; or take a model whose name ends in _tiny, which needs no file"
-    )
 
 
 def no_hub() -> str:

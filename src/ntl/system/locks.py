@@ -1,16 +1,14 @@
 """Locks between processes, which the system releases when their owner ends, even if it is killed."""
 
 import errno
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout, lock_descriptor
 
 from ntl.system.errors import one_line_errors
-from ntl.system.files import existing
 
 # The errors of file systems without locks, as some network, cluster and user-space file systems are.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -30,7 +28,13 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool
     # A soft lock, which is a file that marks itself as taken, would outlive an owner that was killed.
     file_lock = FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
-        _acquire(file_lock, waiting)
+        try:
+            file_lock.acquire(timeout=0)
+        except Timeout:
+            if waiting is None:
+                raise Taken(path) from None
+            waiting()
+            file_lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -40,28 +44,13 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool
         file_lock.release()
 
 
-def _acquire(file_lock: FileLock, waiting: Callable[[], None] | None) -> None:
-    while True:
-        with suppress(Timeout):
-            file_lock.acquire(timeout=0)
-            return
-        if is_locked(Path(file_lock.lock_file)):
-            break
-        # The last owner deleted the file between our opening and locking it: try again with the new file.
-    if waiting is None:
-        raise Taken(file_lock.lock_file)
-    waiting()
-    file_lock.acquire()
-
-
 @contextmanager
 def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
     """Hold ``lock``, logging a line if it has to wait. Raises UserError if the file cannot be written."""
     with ExitStack() as stack:
         with one_line_errors("write", path):
-            waiting = partial(log, f"waiting for another process that holds {path}")
-            is_held = stack.enter_context(lock(path, waiting))
-        yield is_held
+            held = stack.enter_context(lock(path, partial(log, f"waiting for another process that holds {path}")))
+        yield held
 
 
 def is_locked(path: Path) -> bool:
@@ -81,14 +70,3 @@ def without_locks(folder: Path, what: str, setting: str) -> str:
         f"{folder}: this file system has no locks, so that two processes at one {what} are not kept apart; start each "
         f"{what} once, or choose another place by {setting}=."
     )
-
-
-def tell_without_locks(folder: Path, setting: str, say: Callable[[str], None]) -> None:
-    """Warn, before runs are started in ``folder``, if its file system has no locks. The folder need not exist yet."""
-    try:
-        with tempfile.TemporaryFile(dir=existing(folder)) as file:
-            lock_descriptor(file.fileno(), blocking=False)
-    except OSError as error:
-        # If the folder cannot be written to, whoever writes there reports it.
-        if error.errno in _NO_LOCKS:
-            say(without_locks(folder, "run", setting))

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -84,14 +85,10 @@ def processor_name() -> str:
     import torch
 
     found = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
-    except OSError:
-        return found
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    if not {"model name", "model"} <= fields.keys():
-        return found
-    return f"{found} ({fields['model name']}, model {fields['model']})"
+    info = Path("/proc/cpuinfo")
+    text = info.read_text(encoding="utf-8") if info.is_file() else ""
+    fields = dict(reversed(re.findall(r"^(model|model name)\t+: (.+)$", text, re.MULTILINE)))  # of the first core
+    return f"{found} ({fields['model name']}, model {fields['model']})" if len(fields) == 2 else found
 
 
 def peak_memory_bytes(device: "torch.device") -> int:

@@ -41,8 +41,8 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
     if trainer.parallel is not Parallel.auto and not several:
         raise UserError(
-            f"trainer.parallel={trainer.parallel.name}: this is one process; start several with "
-            "`torchrun --standalone --nproc-per-node 2 train.py ...`, or leave trainer= out."
+            f"trainer.parallel={trainer.parallel.name}: this is one process; start several with `torchrun --standalone "
+            "--nproc-per-node 2 train.py ...`, or on Slurm with hydra.launcher.tasks_per_node=2, or leave trainer= out."
         )
     on_cpu = pick_device(config.device).type == "cpu"
     sharding: dict[str, Any] = {}
