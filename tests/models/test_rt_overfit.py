@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import compose
-from ntl.data.dataset import Material
+from ntl.data.dataset import Example, Material
 from ntl.data.sets.multiplication import Multiplication
-from ntl.data.store import Example
 from ntl.results import read_record
 from ntl.training import run
 
