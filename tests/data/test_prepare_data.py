@@ -1,0 +1,107 @@
+import gzip
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ntl.config import UserError
+from ntl.data.dataset import dataset_named
+from ntl.data.sets.multirc import MultiRC
+from ntl.data.sets.rjokes import RJokes
+from ntl.system.files import sha256_of
+
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py"))["main"]
+ROOT = Path(__file__).parents[2]
+TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]
+
+
+def run(data_dir: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"}
+    command = [sys.executable, str(ROOT / "scripts" / "prepare_data.py"), *words, "--data-dir", str(data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*TINY, "--data-dir", str(data_dir), "--json"]
+    assert main(arguments) == 0
+    report = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    rows = {split: entry["rows"] for split, entry in report["splits"].items()}
+    assert rows == {"train": 40, "validation": 5, "test": 6}
+    for entry in report["splits"].values():
+        assert entry["sha256"] == sha256_of(Path(report["folder"]) / entry["file"])
+    assert (report["done"], report["source"]) == ("prepared", {"kind": "computed from the config"})
+    main(arguments)
+    again = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    assert again["done"] == "already prepared"
+    assert again["splits"] == report["splits"]
+    main([*arguments, "--verify"])
+    assert json.loads(capsys.readouterr().out)["noisy_numbers"]["done"] == "verified"
+
+
+def test_sizes_follow_the_scale(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["multiplication", "--data-dir", str(data_dir), "--json", "dataset.train_rows=50"]
+    main([*arguments, "scale=tiny"])
+    tiny = json.loads(capsys.readouterr().out)["multiplication"]["splits"]
+    main(arguments)
+    paper = json.loads(capsys.readouterr().out)["multiplication"]["splits"]
+    assert paper["interpolate"]["rows"] == 11_340
+    assert paper["extrapolate"]["rows"] == 5_500
+    assert tiny["interpolate"]["rows"] < 1_000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["noisy_number"], "error: dataset=noisy_number: no such choice; dataset is one of arithmetic, "),
+        (["dataset.train_rows=1"], "error: no data set named; choose all, or some of arithmetic, "),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(data_dir: Path, words: list[str], message: str) -> None:
+    done = run(data_dir, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``all`` means one data set that can be made, one without its training file, and one without any file."""
+    jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
+    release(RJokes, validation=jokes, test=jokes)
+    release(MultiRC)
+    monkeypatch.setitem(main.__globals__, "known_datasets", lambda: ["multirc", "noisy_numbers", "rjokes"])
+    return data_dir
+
+
+def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 0
+    shown = capsys.readouterr().out
+    no_file = (
+        f"multirc: no file {three}/multirc/train.jsonl; it is to be had as MultiRC/train.jsonl of http://127.0.0.1"
+    )
+    no_train = f"rjokes has no train rows: no file {three}/rjokes/train.tsv.gz; it is to be had as http://127.0.0.1"
+    assert no_file in shown
+    assert no_train in shown
+    assert "noisy_numbers: prepared in" in shown
+    main(["all", "--data-dir", str(three), "--no-download", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["noisy_numbers"]["done"] == report["rjokes"]["done"] == "already prepared"
+    assert report["multirc"]["error"] in shown
+    assert list(report["rjokes"]["missing"]) == ["train"]
+
+
+def test_one_that_is_named_must_be_there(three: Path) -> None:
+    with pytest.raises(UserError, match=r"^no file .*multirc/train\.jsonl"):
+        main(["noisy_numbers", "multirc", "--data-dir", str(three), "--no-download"])
+
+
+def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (three / "rjokes/test.tsv.gz").write_bytes(b"no gzip")
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
+    assert "rjokes/test.tsv.gz: not the published file: its sha256 is" in capsys.readouterr().out
+    assert (three / dataset_named("noisy_numbers").folder_name).is_dir()
