@@ -3,13 +3,19 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ntl.config import Config, build, compose
 from ntl.config.cli import BAD_INPUT, DONE, Parser, report
+from ntl.config.composition import known_datasets
 from ntl.config.folders import choices
 from ntl.system.errors import UserError
+from ntl.system.secrets import redact
 
+ALL = "all"
 EXAMPLES = """examples:
   prepare_data.py multiplication                          the paper's sizes
   prepare_data.py multiplication scale=tiny               what train.py dataset=multiplication scale=tiny reads
@@ -43,17 +49,80 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [word for word in arguments.words if "=" not in word]
     if not chosen:
         raise UserError(f"no data set named; choose all, or some of {names}.")
-    from ntl.data.prepare_command import prepare, print_table
-    from ntl.data.raw import Missing
-
-    reports, failures = prepare(
-        chosen, overrides, arguments.data_dir, verify=arguments.verify, download=not arguments.no_download
-    )
+    scale = [] if any(word.startswith("scale=") for word in overrides) else ["scale=paper"]
+    # Composed first: a mistake in a setting shows before anything is downloaded.
+    wanted = known_datasets() if ALL in chosen else dict.fromkeys(chosen)
+    configs = {name: compose([f"dataset={name}", *scale, *overrides]) for name in wanted}
+    reports: dict[str, dict[str, Any]] = {}
+    failures: dict[str, UserError] = {}
+    for name, config in configs.items():
+        try:
+            reports[name] = prepare(
+                config, arguments.data_dir, verify=arguments.verify, download=not arguments.no_download
+            )
+        except UserError as error:
+            if ALL not in chosen:
+                raise
+            error.args = (redact(str(error)),)
+            say(f"{name}: {error}")
+            failures[name] = error
     if arguments.json:
         print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
     else:
         print_table(reports, failures)
+    from ntl.data.raw import Missing
+
     return DONE if all(isinstance(error, Missing) for error in failures.values()) else BAD_INPUT
+
+
+def say(line: str) -> None:
+    print(redact(line), file=sys.stderr, flush=True)
+
+
+def prepare(config: Config, data_dir: Path | None, *, verify: bool, download: bool) -> dict[str, Any]:
+    """Prepare a data set, or check what is prepared; what was done, by split."""
+    from ntl.data.prepared import Prepared
+
+    prepared = Prepared(build(config.dataset), data_dir or config.data_dir)
+    before, started = prepared.find(), time.monotonic()
+    age = before.stat().st_ino if before else None
+    folder = prepared.prepare(say, verify=verify, download=download)
+    manifest = prepared.manifest
+    untouched = "verified" if verify else "already prepared"
+    return {
+        "folder": str(folder),
+        "done": untouched if folder == before and folder.stat().st_ino == age else "prepared",
+        "seconds": round(time.monotonic() - started, 2),
+        "source": manifest["source"],
+        "missing": manifest.get("missing", {}),
+        "splits": {
+            split: {key: entry[key] for key in ("file", "rows", "sha256")}
+            for split, entry in manifest["splits"].items()
+        },
+    }
+
+
+def print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserError]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table, lines = Table(), []
+    for column in ("data set", "split", "rows", "sha256"):
+        table.add_column(column, justify="right" if column == "rows" else "left")
+    for name, found in reports.items():
+        for split, entry in found["splits"].items():
+            table.add_row(name, split, str(entry["rows"]), entry["sha256"][:16])
+        for split, why in found["missing"].items():
+            table.add_row(name, split, "missing", "")
+            lines.append(f"{name} has no {split} rows: {why}.")
+        lines.append(f"{name}: {found['done']} in {found['seconds']} s, {found['source']['kind']}: {found['folder']}")
+    for name, error in failures.items():
+        table.add_row(name, "", "not prepared", "")
+        lines.append(f"{name}: {error}")
+    console = Console()
+    console.print(table)
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*_: object, **__: object) -> bool:
         raise AssertionError("files on disk come first")
 
-    monkeypatch.setattr(raw, "download_archive", refuse)
+    monkeypatch.setattr(raw, "download", refuse)
     monkeypatch.setattr(deepmind, "generate", refuse)
     for number, name in enumerate((*TRAIN, INTERPOLATE, EXTRAPOLATE), start=1):
         path = data_dir / OFFICIAL_TREE / name

@@ -5,7 +5,7 @@ from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
-from ntl.data.dataset import id_width, numbered
+from ntl.data.dataset import numbered
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 
@@ -29,7 +29,12 @@ def test_ids() -> None:
         {"id": "test/00000", "question": "q", "answer": "a"},
         {"id": "test/00001", "question": "r", "answer": "b"},
     ]
-    assert [id_width(n) for n in (1, 100_000, 100_001, 1_000_000)] == [5, 5, 6, 6]
+    widths = [len(next(numbered("a", [("q", "a")], n))["id"]) - 2 for n in (1, 100_000, 100_001, 1_000_000)]
+    assert widths == [5, 5, 6, 6]
+    assert [row["id"] for row in numbered("a", iter([("q", "a", "3x2"), ("q", "a", "")]), 2)] == [
+        "a/3x2/00000",
+        "a/00001",
+    ]
 
 
 @pytest.mark.parametrize("name", known_datasets())

@@ -1,19 +1,22 @@
 """Token ids and values: by hand, against the tokenizer that a user would call, and when those on disk are reused."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.data import encode, store
-from ntl.data.encode import encode_dataset, encode_rows
+from ntl.data import encode
+from ntl.data.dataset import Example
+from ntl.data.encode import Block, encode_dataset, encode_rows, write_encoded
 from ntl.data.encoded import EncodedDataset
-from ntl.data.files import Pairs, iterate_members
-from ntl.data.store import Example
+from ntl.data.sets.deepmind import members
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 PARTS = ("question", "answer")
@@ -33,8 +36,8 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _encode(folder: Path, rows: Any = ROWS, tokenizer: Any = None, **changes: Any) -> EncodedDataset:
-    settings = {"cache_dir": folder, "key": "k", "decoder_only": True, "max_length": 64}
-    return encode_dataset(lambda: rows, tokenizer or _tokenizer(), **{**settings, **changes})
+    usual = {"cache_dir": folder, "key": "k", "decoder_only": True, "max_length": 64}
+    return encode_dataset(lambda: rows, tokenizer or _tokenizer(), **{**usual, **changes})
 
 
 def _same(first: EncodedDataset, second: EncodedDataset) -> bool:
@@ -81,17 +84,16 @@ def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
         raise AssertionError("read again")
 
     first = _encode(tmp_path)
-    settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
-    again = encode_dataset(no_rows, _tokenizer(), **settings)
+    again = encode_dataset(no_rows, _tokenizer(), cache_dir=tmp_path, key="k", decoder_only=True, max_length=64)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.tokens, first.tokens)
 
 
-@pytest.mark.parametrize("name", ["tokens.npy", "offsets.npy", "about.json"])
+@pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "about.json"])
 def test_what_is_damaged_is_made_again(tmp_path: Path, name: str) -> None:
     folder = _encode(tmp_path).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    (folder / name).write_bytes(before[name][:-9] + b"\x55" + before[name][-8:])
+    (folder / name).write_bytes(before[name][:-1])
     said: list[str] = []
     again = _encode(tmp_path, log=said.append)
     assert len(said) == 1
@@ -111,9 +113,8 @@ def test_the_rows_encoded_at_a_time_do_not_matter(
     tmp_path: Path, xval: dict[bool, Any], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [Example(id=f"train/{i}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(100)]
-    prepared = store.read_split(tmp_path, "train", store.write_split(tmp_path, "train", rows))
     tokenizer = _tokenizer() if kind == "ids" else xval[False]
-    whole = _encode(tmp_path / "whole", prepared, tokenizer)
+    whole = _encode(tmp_path / "whole", rows, tokenizer)
     monkeypatch.setattr(encode, "CHUNK", 7)
     assert _same(_encode(tmp_path / "pieces", rows, tokenizer), whole)
     assert len(whole) == 100
@@ -192,6 +193,35 @@ def test_padding_and_truncation_of_the_last_call_do_not_matter() -> None:
     assert _texts(found) == (list("1+2="), ["3", "</s>"])
 
 
+IDS = st.lists(st.integers(0, 65535), min_size=1)
+Pairs = list[tuple[list[int], list[int]]]
+
+
+@settings(max_examples=25)  # each waits for the disk some times
+@given(blocks=st.lists(st.lists(st.tuples(IDS, IDS)), max_size=4))
+def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, blocks: list[Pairs]) -> None:
+    def block(examples: Pairs) -> Block:
+        tokens = np.array([token for pair in examples for ids in pair for token in ids], dtype=np.uint16)
+        sizes = np.array([len(ids) for pair in examples for ids in pair], dtype=np.int64)
+        return Block(tokens, sizes, tokens / 7, truncated=len(examples))
+
+    folder = tmp_path_factory.mktemp("encoded") / "new"
+    write_encoded(folder, map(block, blocks), "<u2", with_values=True)
+    examples = [example for part in blocks for example in part]
+    for dataset in (EncodedDataset(folder), pickle.loads(pickle.dumps(EncodedDataset(folder)))):
+        rows = [dataset[index] for index in range(len(dataset))]
+        assert [(row["question_ids"].tolist(), row["answer_ids"].tolist()) for row in rows] == examples
+        assert all(np.array_equal(row[f"{part}_values"], row[f"{part}_ids"] / 7) for row in rows for part in PARTS)
+        pairs = [(len(question), len(answer)) for question, answer in examples]
+        longest = [max(lengths, default=0) for lengths in zip(*pairs, strict=True)] or [0, 0]
+        assert list(dataset.about.values()) == [len(pairs), 0, *longest, max(map(sum, pairs), default=0)]
+        assert dataset.lengths(np.arange(len(pairs))).tolist() == list(map(sum, pairs))
+        assert len(dataset.first(2)) == min(2, len(pairs))
+        assert len(dataset.first(0)) == len(pairs)
+        with pytest.raises(IndexError):
+            dataset[len(pairs)]
+
+
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(("folder", "decoder_only"), [("t5", False), ("gpt2", True)])
@@ -202,8 +232,9 @@ def test_the_ids_are_those_of_the_tokenizer(
     tokenizer: Any = load_tokenizer(str(data_root / "tokenizers" / folder), kind=kind)
     name = "train-hard/numbers__round_number_composed.txt"
     archive = data_root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz"
-    ((_, content),) = iterate_members(archive, [name])
-    pairs = list(Pairs(content, name))[:300]
+    ((_, content),) = members(archive, [name])
+    lines = content.decode().split("\n")
+    pairs = list(zip(lines[:600:2], lines[1:600:2], strict=True))
     rows = [{"question": question, "answer": answer} for question, answer in pairs]
     dataset = _encode(tmp_path, rows, tokenizer, decoder_only=decoder_only, max_length=512)
     prefix, end = (" ", []) if decoder_only else ("", [tokenizer.eos_token_id])

@@ -7,7 +7,6 @@ import pytest
 from ntl.config import UserError
 from ntl.config.data import MathematicsConfig
 from ntl.data import raw
-from ntl.data.files import Pair, Pairs, read_file
 from ntl.data.prepared import Prepared
 from ntl.data.sets import deepmind
 from ntl.data.sets.deepmind import OFFICIAL_TREE
@@ -23,10 +22,6 @@ def made(folder: Path, **settings: Any) -> Prepared:
     return prepared
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    return list(Pairs(read_file(path), str(path)))
-
-
 @pytest.fixture
 def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An official tree whose answers are ``<number of the file>.<number of the pair>``; nothing else is asked."""
@@ -34,7 +29,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*_: object, **__: object) -> bool:
         raise AssertionError("files on disk come first")
 
-    monkeypatch.setattr(raw, "download_archive", refuse)
+    monkeypatch.setattr(raw, "download", refuse)
     monkeypatch.setattr(deepmind, "generate", refuse)
     for number, name in enumerate(NAMES):
         path = data_dir / OFFICIAL_TREE / name
@@ -131,17 +126,3 @@ REAL = {
     "interpolate.jsonl": "1aa0d03bfb4dbe32",
     "extrapolate.jsonl": "ac4d63a86e2d98da",
 }
-
-
-@pytest.mark.data
-def test_the_sample_of_the_official_release(data_root: Path) -> None:
-    sample = data_root / "mathematics_dataset" / "v1.0_sample"
-    pairs = read_pairs(sample / "train-easy__algebra__linear_1d__100k.txt.gz")
-    assert len(pairs) == 100_000
-    assert len(read_pairs(sample / "train-easy__algebra__linear_1d__val1667.txt.gz")) == 1_667
-    answers = Counter(answer for _, answer in pairs)
-    # Figures of the release's description: integers of one or two digits, 46.4% of them negative, 335 questions twice.
-    assert Counter(len(answer.removeprefix("-")) for answer in answers.elements()) == {1: 98_255, 2: 1_745}
-    assert round(sum(n for answer, n in answers.items() if answer.startswith("-")) / 1000, 1) == 46.4
-    assert len(pairs) - len({question for question, _ in pairs}) == 335
-    assert max(len(question) for question, _ in pairs) == 41

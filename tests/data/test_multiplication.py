@@ -139,16 +139,16 @@ THREE_DIGITS = MultiplicationConfig(
 
 
 def test_every_pair_of_three_digits_is_in_one_split() -> None:
-    parts = split_every_pair(THREE_DIGITS)
+    parts = list(split_every_pair(THREE_DIGITS).values())
     assert [part.shape for part in parts] == [(780_000, 2), (10_000, 2), (20_000, 2)]
     assert all(part.min() == 100 and part.max() == 999 for part in parts)
     everything = np.concatenate(parts)
     assert len(np.unique(everything[:, 0] * 1000 + everything[:, 1])) == 810_000
     train, validation, test = (np.unique(unordered(part)) for part in parts)
     assert len(np.concatenate([train, validation, test])) == 900 * 901 // 2
-    again = split_every_pair(THREE_DIGITS)
+    again = list(split_every_pair(THREE_DIGITS).values())
     assert all(np.array_equal(first, second) for first, second in zip(parts, again, strict=True))
-    other = split_every_pair(replace(THREE_DIGITS, seed=1))
+    other = list(split_every_pair(replace(THREE_DIGITS, seed=1)).values())
     assert not np.array_equal(np.sort(unordered(other[2])), np.sort(unordered(parts[2])))
 
 

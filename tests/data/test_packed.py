@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
-from ntl.data.encoded import EncodedBlock, EncodedWriter, Packed
+from ntl.data.encode import Block, write_encoded
+from ntl.data.encoded import Packed
 
 END = 9
 
 
 def write(folder: Path, documents: list[list[int]]) -> Path:
     """As the documents are encoded: without a question, and with an end token."""
-    writer = EncodedWriter(folder, "<u2")
     flat = [token for ids in documents for token in [*ids, END]]
     sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
-    writer.append(EncodedBlock(np.array(flat, dtype=np.uint16), sizes))
-    writer.finish()
+    write_encoded(folder, [Block(np.array(flat, dtype=np.uint16), sizes)], "<u2")
     return folder
 
 
@@ -61,7 +60,7 @@ def test_a_batch_predicts_each_token_from_the_one_before(tmp_path: Path) -> None
 def test_the_blocks_are_the_documents(
     tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], length: int
 ) -> None:
-    packed = Packed(write(tmp_path_factory.mktemp("packed"), documents), length, END)
+    packed = Packed(write(tmp_path_factory.mktemp("packed") / "x", documents), length, END)
     stream = [token for ids in documents for token in [*ids, END]]
     blocks = read(packed)
     assert [token for _, labels in blocks for token in labels] == stream

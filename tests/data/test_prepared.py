@@ -1,11 +1,15 @@
+import hashlib
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,7 +17,8 @@ import ntl
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
-from ntl.data.prepared import Prepared
+from ntl.data.dataset import Log, Material, numbered
+from ntl.data.prepared import Prepared, Rows, read_manifest, write_split
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 # Prepares the data set of the fixture `small` and waits in the middle of writing while a file named "hold" exists.
@@ -22,22 +27,22 @@ import sys, time
 from pathlib import Path
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data import store
+from ntl.data import prepared
 from ntl.data.prepared import Prepared
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 data_dir = Path(sys.argv[1])
-write = store.write_split
+write = prepared.write_split
 
-def held(folder, split, rows):
-    entry = write(folder, split, rows)
-    if split == "train":
+def held(path, rows):
+    entry = write(path, rows)
+    if path.name == "train.jsonl":
         (data_dir / "reached").touch()
         while (data_dir / "hold").exists():
             time.sleep(0.01)
     return entry
 
-store.write_split = held
+prepared.write_split = held
 try:
     Prepared(NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20)), data_dir).prepare(print)
 except UserError as error:
@@ -126,7 +131,7 @@ def test_a_read_only_folder(small: Prepared, data_dir: Path, monkeypatch: pytest
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("ntl.data.prepared.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("ntl.data.prepared.tempfile.TemporaryDirectory", refuse)
     with pytest.raises(UserError, match=r"^cannot write prepared data to .*/data: Permission denied\.$"):
         small.prepare()
 
@@ -189,7 +194,7 @@ def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.
     # Without a folder, into data.
     monkeypatch.chdir(data_dir)
     assert len(load_dataset("noisy_numbers", "validation")) == 500
-    made = [path.name for path in (data_dir / "data").iterdir() if path.is_dir()]
+    made = [path.name for path in (data_dir / "data").glob("[!.]*")]
     assert made == [dataset_named("noisy_numbers").folder_name]
 
 
@@ -199,7 +204,122 @@ def test_text_comes_without_torch_and_without_datasets(data_dir: Path) -> None:
         "from ntl.data import Prepared, dataset_named\n"
         "p = Prepared(dataset_named('noisy_numbers', train_rows=9), sys.argv[1]); p.prepare()\n"
         "assert len(p.rows('train')) == 9 and p.train_targets()\n"
-        "assert not any('arrow' in str(e) for e in p.manifest['splits'].values())\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(data_dir)], check=True, env=environment())
+
+
+EXAMPLES = [
+    {"id": f"train/{i:05d}", "question": question, "answer": str(i)}
+    for i, question in enumerate(["plain", 'quote " and \\', "line\nfeed", "é ² \u2028 \x85", "\U0001f600"])
+]
+
+
+def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
+    entry = write_split(tmp_path / "train.jsonl", EXAMPLES)
+    rows = Rows(tmp_path / "train.jsonl")
+    assert list(rows) == EXAMPLES == pickle.loads(pickle.dumps(rows))[:]
+    assert (rows[1:4], rows[::-2]) == (EXAMPLES[1:4], EXAMPLES[::-2])
+    assert (rows[0], rows[-1], len(rows), entry["rows"]) == (EXAMPLES[0], EXAMPLES[4], 5, 5)
+    with pytest.raises(IndexError):
+        rows[5]
+    data = (tmp_path / "train.jsonl").read_bytes()
+    assert data.isascii()
+    assert data.startswith(b'{"id":"train/00000","question":"plain","answer":"0"}\n{"id"')
+    assert (entry["bytes"], entry["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+
+
+def test_load_keeps_texts_as_they_are(data_dir: Path) -> None:
+    class Texts(NoisyNumbers):
+        version = 9
+
+        def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+            pairs = [("2021-01-01", "007"), ("é \u2028", "1.50"), ("null", "true")]
+            return Material({split: numbered(split, pairs) for split in self.splits})
+
+    found = Prepared(Texts(NoisyNumbersConfig()), data_dir)
+    found.prepare()
+    assert found.load("test").to_list() == list(found.rows("test"))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data.replace(b"flat", b"farm", 1)])
+def test_a_damaged_file_is_named(small: Prepared, damage: Callable[[bytes], bytes]) -> None:
+    path = small.prepare() / "train.jsonl"
+    path.write_bytes(damage(path.read_bytes()))
+    for read in (lambda: small.rows("train"), lambda: small.load("train"), lambda: small.prepare(verify=True)):
+        with pytest.raises(UserError, match=rf"^{path}: not the file that was prepared: .*; delete the folder "):
+            read()
+    path.unlink()
+    with pytest.raises(UserError, match=r"train\.jsonl: missing; delete the folder"):
+        small.prepare()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"splits": {"train": {}}}', b'{"splits": 3}', b"\xff"])
+def test_a_damaged_manifest_is_one_error(small: Prepared, content: bytes) -> None:
+    folder = small.prepare()
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged") as caught:
+        read_manifest(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_names_no_file_elsewhere(small: Prepared) -> None:
+    path = small.prepare() / "manifest.json"
+    path.write_text(path.read_text().replace('"test": {', '"../elsewhere": {'))
+    with pytest.raises(UserError, match=r"manifest\.json:1: split='\.\./elsewhere': not a plain name"):
+        small.rows("test")
+
+
+def test_how_the_data_differs_from_a_run_s(small: Prepared) -> None:
+    assert small.changes_since({"train.jsonl": "a"}) == ""
+    small.prepare()
+    files = small.fingerprint()["files"]
+    assert small.changes_since(files) == small.changes_since({}) == ""
+    other = {**files, "train.jsonl": "a"}
+    assert small.changes_since(other) == f"train.jsonl had sha256 a and has {files['train.jsonl']}"
+    assert small.digests() == files
+
+
+ADDED = """
+from dataclasses import dataclass
+from ntl.config import DatasetConfig
+from ntl.data.dataset import Material, TextDataset, numbered
+
+@dataclass
+class AddedConfig(DatasetConfig):
+    name: str = "added"
+
+class Added(TextDataset):
+    def material(self, data_dir, log, *, download=True):
+        return Material({split: numbered(split, [("q", "1")]) for split in self.splits})
+"""
+
+
+def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(code: str) -> str:
+        module = ModuleType("added")
+        module.__file__ = str(data_dir / "added.py")
+        Path(module.__file__).write_text(code)
+        monkeypatch.setitem(sys.modules, "added", module)
+        exec(code, vars(module))
+        found = Prepared(module.Added(module.AddedConfig()), data_dir)
+        found.prepare()
+        return found.rows("train")[0]["answer"]
+
+    assert [answer(ADDED), answer(ADDED.replace('"1"', '"2"')), answer(ADDED)] == ["1", "2", "1"]
+    assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
+
+
+def test_a_folder_of_earlier_code_is_read(data_dir: Path, silent: list[str]) -> None:
+    """Its manifest also says which files and which code it was made from, and has Arrow copies."""
+    config = NoisyNumbersConfig(train_rows=2, validation_rows=1, test_rows=1)
+    folder = data_dir / "noisy_numbers-b914c848"
+    folder.mkdir()
+    rows = [{"id": "x/00000", "question": "flat 10 0 0 =", "answer": "14"}]
+    entries = {split: write_split(folder / f"{split}.jsonl", rows) for split in NoisyNumbers.splits}
+    entries["train"]["arrow"] = {"file": "train.arrow", "bytes": 1, "sha256": "0"}
+    earlier = {"schema": 1, "made_from": {"code": "0", "files": {"{data}/x": "1"}}, "splits": entries, "missing": {}}
+    (folder / "manifest.json").write_text(json.dumps(earlier))
+    found = Prepared(NoisyNumbers(config), data_dir)
+    assert found.prepare(silent.append) == folder
+    assert (list(found.rows("test")), silent) == (rows, [])

@@ -15,7 +15,7 @@ from ntl.config.data import RJokesConfig
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Log, Missing
 from ntl.data.sets import rjokes
-from ntl.data.sets.rjokes import RJokes, held_out, parse, parse_train, unescape
+from ntl.data.sets.rjokes import RJokes, held_out, unescape
 
 LINES = (
     '3\tWhy so tense? The past said "no.\n'
@@ -93,8 +93,6 @@ def test_a_training_file_is_checked_by_its_histogram(release: Any, data_dir: Pat
     release(RJokes, train=many(36), validation=many(20), test=many(30))
     with pytest.raises(UserError, match=r"train\.tsv\.gz:36: 3 jokes of score 0, the authors counted 118365; this is"):
         made(data_dir)
-    with pytest.raises(UserError, match="f:2: no tab"):
-        parse_train(b"1\ta\n2", "f")
 
 
 def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Path) -> None:
@@ -118,23 +116,6 @@ def test_equal_jokes_fall_on_one_side() -> None:
     assert [word for word in map(str, range(30)) if held_out(word)] == [
         word for word in map(str, range(30)) if int(hashlib.sha1(word.encode()).hexdigest()[:8], 16) % 10 == 0
     ]
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "f:1: the file is empty."),
-        (b"1\ta\n2 b\n", "f:2: no tab between score and joke."),
-        (b"1\ta\n12\tb\n", "f:2: the score '12' is not one of 0 to 11."),
-        ("²\tb\n".encode(), "f:1: the score '²' is not one of 0 to 11."),
-        (b"1\ta\n3\t \n", "f:2: empty joke."),
-        (b"1\ta\n3\tb\xff\n", "f:2: byte 0xff is not UTF-8."),
-    ],
-)
-def test_a_bad_line_is_named(data: bytes, message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        parse(data, "f")
-    assert str(caught.value) == message
 
 
 @pytest.mark.data

@@ -4,12 +4,12 @@ import dataclasses
 import hashlib
 import json
 import random
-import time
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from omegaconf import OmegaConf
 
@@ -19,14 +19,22 @@ from ntl.config.identity import by_content, read_contents
 from ntl.config.suggestions import nearest
 from ntl.data import raw
 from ntl.data.raw import Log as Log
-from ntl.data.store import Example
 from ntl.system.errors import UserError
 
 GROUP = "dataset/"
 # Draws until a row counts as not to be found.
 TRIES = 10_000
-SAY_SECONDS = 15.0
 Drawn = TypeVar("Drawn")
+
+
+class Example(TypedDict):
+    """One row. ``id`` is ``<split>/<number>``, or ``<split>/<group>/<number>`` where the data set has groups."""
+
+    id: str
+    question: str
+    answer: str
+    before: NotRequired[str]  # earlier messages, as JSON
+    labels: NotRequired[str]  # what each rater answered, of whom ``answer`` is the mean, as a JSON list of numbers
 
 
 @dataclass
@@ -37,7 +45,7 @@ class Material:
     run.
     """
 
-    splits: dict[str, Iterable[Example]]
+    splits: Mapping[str, Iterable[Example]]
     source: dict[str, Any] = field(default_factory=lambda: {"kind": "computed from the config"})
     missing: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, Any] = field(default_factory=dict)
@@ -46,15 +54,13 @@ class Material:
 class TextDataset(ABC):
     """Questions and answers as text: how the rows are made, and what is known about them.
 
-    Where they are written and read is ``ntl.data.Prepared``.
-
     ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
     ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
     ``origin`` is the official release that the rows are read from, its files named after splits.
     """
 
-    splits: ClassVar[tuple[str, ...]]
-    test_splits: ClassVar[tuple[str, ...]]
+    splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+    test_splits: ClassVar[tuple[str, ...]] = ("test",)
     metrics: ClassVar[str] = "number"
     version: ClassVar[int] = 1
     origin: ClassVar[raw.Origin | None] = None
@@ -67,14 +73,22 @@ class TextDataset(ABC):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows for every split. Deterministic given the config and the source; called under a lock."""
 
+    def official(
+        self, pairs: Mapping[str, Sequence[tuple[str, ...]]], missing: dict[str, str] | None = None, **remarks: Any
+    ) -> Material:
+        """The material of an official release: question and answer of each row (``numbered``), by split."""
+        assert self.origin is not None
+        rows = {split: numbered(split, pairs[split]) for split in self.splits if split in pairs}
+        return Material(rows, self.origin.source, missing or {}, {**self.origin.remarks, **remarks})
+
+    def read(self, split: str, data_dir: Path, log: Log, *, download: bool) -> bytes:
+        """The content of the official file that is named after a split."""
+        assert self.origin is not None
+        return raw.read(self.origin.files[split], data_dir, log, download=download)
+
     def scored(self, answer: str) -> str:
         """The part of an answer that is scored as a number; by default all of it."""
         return answer
-
-    def obtainable(self, missing: Iterable[str], data_dir: Path, log: Log, *, download: bool) -> bool:
-        """Whether the file of a split that an earlier preparation had to leave out can be had now."""
-        files = self.origin.files if self.origin else {}
-        return any(raw.obtain(files[split], data_dir, log, download=download) for split in missing)
 
     def group(self, example_id: str) -> str | None:
         """The part between split and number of an id (``interpolate/3x2/00012`` -> ``3x2``), or None."""
@@ -103,27 +117,29 @@ class TextDataset(ABC):
 
     @property
     def folder_name(self) -> str:
-        """``<name>-<8 hex digits>``, the digits from the config's values and the version."""
-        content = json.dumps({"version": self.version, "config": self.values}, sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+        """``<name>-<8 hex digits>``, the digits from the config's values and the version.
+
+        Of a data set that was added, whose settings stand in the file of its class, that file counts, too.
+        """
+        decides = {"version": self.version, "config": self.values}
+        module = type(self).__module__
+        if type(self.config).__module__ == module:
+            decides["code"] = hashlib.sha256(Path(str(sys.modules[module].__file__)).read_bytes()).hexdigest()
+        return f"{self.name}-{hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
-def numbered(split: str, pairs: Iterable[tuple[str, ...]], total: int) -> Iterable[Example]:
-    """Examples with ids ``<split>/00017``, the number as wide as the largest of ``total``, at least five digits.
+def numbered(split: str, rows: Iterable[tuple[str, ...]], total: int | None = None) -> Iterator[Example]:
+    """Examples of (question, answer, group), the group optional, with ids ``<split>/00017`` or ``<split>/group/00017``.
 
-    A pair may have a third text, the messages ``before`` it.
+    The number is as wide as the largest of ``total``, at least five digits; ``total`` is the number of rows, which may
+    be left out of a sequence.
     """
-    width = id_width(total)
-    for index, (question, answer, *before) in enumerate(pairs):
-        example = Example(id=f"{split}/{index:0{width}d}", question=question, answer=answer)
-        if before:
-            example["before"] = before[0]
-        yield example
-
-
-def id_width(total: int) -> int:
-    """Digits of the number in an id, so that ids sort as rows do."""
-    return max(5, len(str(total - 1)))
+    largest = len(rows) if total is None and isinstance(rows, Sequence) else total or 0
+    width = max(5, len(str(largest - 1)))
+    for index, (question, answer, *group) in enumerate(rows):
+        yield Example(
+            id="/".join([split, *filter(None, group), f"{index:0{width}d}"]), question=question, answer=answer
+        )
 
 
 def shared_out(keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[str, list[int]]:
@@ -215,19 +231,10 @@ class Generated(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
         self.config.check(str(data_dir))
-        rows = {"train": self.config.train_rows, "validation": self.config.validation_rows}
-        rows |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
-        log(f"{self.name}: computing {sum(rows.values()):,} rows")
-        return Material({split: self._examples(split, count, log) for split, count in rows.items()})
-
-    def _examples(self, split: str, count: int, log: Log) -> Iterator[Example]:
-        width, said = id_width(count), time.monotonic()
-        for index, row in enumerate(self._rows(split, count)):
-            group = f"{row.group}/" if row.group else ""
-            yield Example(id=f"{split}/{group}{index:0{width}d}", question=row.question, answer=row.answer)
-            if time.monotonic() - said > SAY_SECONDS:
-                said = time.monotonic()
-                log(f"{self.name}: {split}: {index + 1:,} of {count:,} rows")
+        counts = {"train": self.config.train_rows, "validation": self.config.validation_rows}
+        counts |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
+        log(f"{self.name}: computing {sum(counts.values()):,} rows")
+        return Material({split: numbered(split, self._rows(split, count), count) for split, count in counts.items()})
 
     def _rows(self, split: str, count: int) -> Iterator[Row]:
         # A text as seed is digested by SHA-512, and not by Python's own hash, which differs between processes.

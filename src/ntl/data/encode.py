@@ -7,23 +7,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from ntl.data.chat import Chat
-from ntl.data.encoded import ABOUT, Damaged, EncodedBlock, EncodedDataset, EncodedWriter
+from ntl.data.encoded import ABOUT, EncodedDataset
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import UNUSED_SECONDS, sweep
 from ntl.system.locks import wait_for_lock
 from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
-FORMAT = 5
+FORMAT = 6
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 # Rows encoded at a time.
 CHUNK = 5_000
@@ -73,44 +74,62 @@ def encode_dataset(
             # Another process may have made it meanwhile.
             if (found := _open(folder, lambda line: None)) is not None:
                 return found
-            # What is there is damaged, or written by an older version.
-            shutil.rmtree(folder, ignore_errors=True)
             # Without a lock the folder of another process at work may be among them.
             sweep(cache_dir, f".{folder.name}.part-*", 0 if held else UNUSED_SECONDS)
-            _make(folder, rows(), encode, log)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=cache_dir) as part:
+                new = Path(part) / "new"
+                write_encoded(new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values)
+                shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
+                os.replace(new, folder)
     return EncodedDataset(folder)
 
 
 def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
-    if not (folder / ABOUT).is_file():
+    if not folder.is_dir():
         return None
     try:
         return EncodedDataset(folder)
-    except Damaged as error:
-        log(f"{str(error).partition('; ')[0]}: tokenizing again")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        log(f"{folder}: damaged ({error}): tokenizing again")
         return None
 
 
-def _make(folder: Path, rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) -> None:
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.part-", dir=folder.parent))
-    try:
-        writer = EncodedWriter(part, encode.dtype, with_values=encode.has_values)
-        remaining, shown = iter(rows), time.monotonic()
-        while chunk := list(islice(remaining, CHUNK)):
-            writer.append(encode(chunk))
-            if time.monotonic() - shown >= SAY_SECONDS:
-                shown = time.monotonic()
-                log(f"tokenized {writer.rows:,} examples")
-        writer.finish()
-        part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
-        try:
-            os.replace(part, folder)
-        except OSError:
-            # Without a lock another process may have been first; its content is the same.
-            if not (folder / ABOUT).is_file():
-                raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False) -> None:
+    """Write blocks of token ids into a new folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
+    folder.mkdir()
+    counted = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
+    about: dict[str, int] = dict.fromkeys(counted, 0)
+    names = ("tokens", "offsets", "values") if with_values else ("tokens", "offsets")
+    total, offsets = 0, 1
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
+        files["offsets"].write(np.zeros(1, "<i8").tobytes())
+        for block in blocks:
+            files["tokens"].write(block.tokens.astype(dtype, copy=False).tobytes())
+            files["offsets"].write((total + np.cumsum(block.sizes)).astype("<i8").tobytes())
+            if block.values is not None:
+                files["values"].write(block.values.astype("<f8", copy=False).tobytes())
+            total, offsets = total + len(block.tokens), offsets + len(block.sizes)
+            about["truncated"] += block.truncated
+            about["unknown"] += block.unknown
+            questions, answers = block.sizes[::2], block.sizes[1::2]
+            for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
+                about[f"longest_{part}"] = max(about[f"longest_{part}"], int(sizes.max(initial=0)))
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    files = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
+    (folder / ABOUT).write_text(json.dumps({**about, **files}), encoding="utf-8")
+
+
+def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) -> Iterator["Block"]:
+    remaining, done, shown = iter(rows), 0, time.monotonic()
+    while chunk := list(islice(remaining, CHUNK)):
+        yield encode(chunk)
+        done += len(chunk)
+        if time.monotonic() - shown >= SAY_SECONDS:
+            shown = time.monotonic()
+            log(f"tokenized {done:,} examples")
 
 
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
@@ -144,6 +163,19 @@ def _is_marked(text: str, tokenizer: Any) -> bool:
     return tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0].startswith(WORD_STARTS)
 
 
+class Block(NamedTuple):
+    """The token ids of questions and answers in turn, the length of each, and, if asked for, a value for each token.
+
+    ``truncated`` questions lost their beginning, ``unknown`` examples have an unknown token.
+    """
+
+    tokens: np.ndarray
+    sizes: np.ndarray
+    values: np.ndarray | None = None
+    truncated: int = 0
+    unknown: int = 0
+
+
 class Encoder:
     """Rows with ``question`` and ``answer`` to token ids; the settings are those of ``encode_dataset``.
 
@@ -175,7 +207,7 @@ class Encoder:
         self.has_values = keep_target or self.number_token is not None
         self.dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
 
-    def __call__(self, rows: Sequence[Row]) -> EncodedBlock:
+    def __call__(self, rows: Sequence[Row]) -> Block:
         question_numbers, answer_numbers = [], []
         if self.chat:
             questions, answers = self.chat.encode(rows)
@@ -204,7 +236,7 @@ class Encoder:
                 if self.keep_target:
                     values[-1] = _target(rows[index])
             texts += self.prefix + question[first:], answer
-        return EncodedBlock(
+        return Block(
             np.fromiter(chain.from_iterable(texts), self.dtype),
             np.fromiter(map(len, texts), np.int64),
             np.array(values) if self.has_values else None,

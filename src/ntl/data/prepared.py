@@ -1,64 +1,85 @@
-"""A data set in a folder: made under a lock in a temporary folder, renamed when it is whole, then read from there."""
+"""The prepared form of a data set: a folder with a file of JSON lines for each split, and a manifest with their sha256.
 
-import errno
+It is made under a lock in a temporary folder, renamed when it is whole, then read from there.
+"""
+
 import hashlib
 import json
 import logging
 import os
 import platform
-import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
-from ntl.data import store
-from ntl.data.dataset import Log, Material, TextDataset, dataset_named
+from ntl.config.targets import check_name
+from ntl.data import raw
+from ntl.data.dataset import Example, Log, TextDataset, dataset_named
+from ntl.data.files import Lines, map_file
 from ntl.data.raw import Missing
-from ntl.data.reads import Files, Stamp, code_of, named_files, watching
-from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_changes, sha256_of, sweep, sync
+from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_changes, sha256_of, sweep, write_atomically
 from ntl.system.locks import wait_for_lock
 
 if TYPE_CHECKING:
     import datasets
 
+MANIFEST = "manifest.json"
+SCHEMA = 1
+# Rows written at a time.
+CHUNK = 20_000
 MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A prepared folder, compared with what it was made from.
+class Rows(Sequence[Example]):
+    """The rows of a prepared split; each is parsed when it is read."""
 
-    ``changed`` and ``gone`` are source files that have other content now, and that no longer exist. ``other_code``: the
-    code that made it has changed, or its manifest does not say what it was made from.
-    """
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-    folder: Path
-    manifest: dict[str, Any]
-    changed: list[str]
-    gone: list[str]
-    other_code: bool
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.path,)
 
-    @property
-    def is_current(self) -> bool:
-        """Whether making it again would give the same; also true of what cannot be made again."""
-        return not self.changed and (bool(self.gone) or not self.other_code)
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(map_file(self.path))
 
-    @property
-    def doubt(self) -> tuple[int, bool]:
-        """A sort key: of several current copies the one with the least doubt is used."""
-        return len(self.gone), self.other_code
+    def __len__(self) -> int:
+        return len(self._lines)
 
-    @property
-    def digests(self) -> dict[str, str]:
-        return _digests(self.manifest)
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        return list(map(json.loads, self._lines[index])) if isinstance(index, slice) else json.loads(self._lines[index])
+
+    def __iter__(self) -> Iterator[Example]:
+        # Line by line, without the places of all.
+        with open(self.path, "rb") as stream:
+            yield from map(json.loads, stream)
+
+
+def write_split(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write rows as JSON lines; returns the manifest's entry. Memory does not grow with the number of rows."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    remaining, count, digest = iter(rows), 0, hashlib.sha256()
+    with open(path, "wb") as stream:
+        while chunk := [encode(row) for row in islice(remaining, CHUNK)]:
+            lines = "".join(f"{line}\n" for line in chunk).encode()
+            digest.update(lines)
+            stream.write(lines)
+            count += len(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return {"rows": count, "file": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 class Prepared:
@@ -70,43 +91,46 @@ class Prepared:
     def __init__(self, dataset: TextDataset, data_dir: Path | str) -> None:
         self.dataset = dataset
         self.data_dir = Path(data_dir)
-        # What `prepare` returned: a run reads one folder, whatever happens to the source files meanwhile.
-        self._folder: Path | None = None
+
+    def find(self) -> Path | None:
+        """The prepared folder, if there is one."""
+        folders = [root / self.dataset.folder_name for root in data_roots(self.data_dir)]
+        return next((folder for folder in folders if folder.is_dir()), None)
 
     @property
     def folder(self) -> Path:
-        """The folder with the prepared files; UserError says how to make it."""
-        if self._folder and self._folder.is_dir():
-            return self._folder
-        found = self.find()
-        if found is None:
-            changed = self._changed_sources()
-            own = self.data_dir / self.dataset.folder_name
-            why = f"{changed[0]} has changed since" if changed else f"no folder {own}"
-            raise UserError(
-                f"{self.dataset.name} with these settings is not prepared: {why}; "
-                f"run python scripts/prepare_data.py {self.dataset.name} with the same settings."
-            )
-        return found
+        """The prepared folder; UserError says how to make it."""
+        if found := self.find():
+            return found
+        raise UserError(
+            f"{self.dataset.name} with these settings is not prepared: no folder "
+            f"{self.data_dir / self.dataset.folder_name}; run python scripts/prepare_data.py {self.dataset.name} with "
+            "the same settings."
+        )
 
     @property
     def manifest(self) -> dict[str, Any]:
         """Source, versions and files of the prepared data set."""
-        return store.read_manifest(self.folder)
+        return read_manifest(self.folder)
 
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
-        folder = self.folder
-        return store.read_split(folder, split, self._entry(folder, split))
+        name, splits, manifest = self.dataset.name, self.dataset.splits, self.manifest
+        if split not in splits:
+            raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(splits)}.")
+        if why := manifest.get("missing", {}).get(split):
+            raise Missing(f"{name} has no {split} rows: {why}.")
+        return _checked(self.folder, split, manifest)
 
     def load(self, split: str) -> "datasets.Dataset":
-        """The rows of a split as a ``datasets.Dataset`` with the columns id, question and answer, memory-mapped."""
-        from datasets import Dataset
+        """The rows of a split as a memory-mapped ``datasets.Dataset`` with the columns id, question and answer."""
+        from datasets import Dataset, Features, Value
 
         rows = self.rows(split)
-        folder = self.folder
-        arrow = store.intact_arrow(folder, self._entry(folder, split))
-        return Dataset.from_file(str(arrow)) if arrow else Dataset.from_list([dict(row) for row in rows])
+        columns = Features(dict.fromkeys(rows[0], Value("string")))
+        cache = str(self.data_dir.absolute() / ".datasets")
+        found: Any = Dataset.from_json(str(rows.path), features=columns, cache_dir=cache)
+        return found
 
     def train_targets(self) -> list[str]:
         """The answers of the training split, for scores of constant answers; of more than a million every k-th.
@@ -114,7 +138,6 @@ class Prepared:
         All 26 million of the largest set would take gigabytes for the sake of a median.
         """
         rows = self.rows("train")
-        # One by one: a slice would hold every row's question as well.
         return [rows[index]["answer"] for index in range(0, len(rows), -(-len(rows) // MAX_TARGETS) or 1)]
 
     def fingerprint(self) -> dict[str, Any]:
@@ -134,65 +157,41 @@ class Prepared:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def changes_since(self, files: Mapping[str, str]) -> str:
-        """How the data differs from ``fingerprint()["files"]`` of an earlier run; empty where nothing is known to.
+        """How the data differs from ``fingerprint()["files"]`` of an earlier run; empty where nothing is known to."""
+        found = self.find() if files else None
+        return sha256_changes(files, _digests(read_manifest(found))) if found else ""
 
-        Nothing is prepared, and little is read: prepared folders and the digests of their sources decide.
+    def prepare(self, log: Log = logger.info, *, verify: bool = False, download: bool = True) -> Path:
+        """Make the prepared files if they are missing, check them if they exist; returns their folder.
+
+        Atomic, and safe against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
+        ``download=False`` never asks the network for the official release.
         """
-        found = self.copies() if files else []
-        own = [copy for copy in found if copy.digests == files]
-        if any(not copy.changed for copy in own):
-            return ""
-        if own:
-            return f"{' and '.join(own[0].changed)} has other content since"
-        now = next((copy.digests for copy in found if copy.is_current), files)
-        return sha256_changes(files, now)
-
-    def _entry(self, folder: Path, split: str) -> dict[str, Any]:
-        name, splits = self.dataset.name, self.dataset.splits
-        if split not in splits:
-            raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(splits)}.")
-        manifest = store.read_manifest(folder)
-        entries = manifest["splits"]
-        if why := manifest.get("missing", {}).get(split):
-            raise Missing(f"{name} has no {split} rows: {why}.")
-        if split not in entries:
-            raise UserError(f"{folder / store.MANIFEST}:1: no split {split!r}; delete the folder and prepare it again.")
-        return entries[split]
-
-    def copies(self) -> list[Copy]:
-        """All prepared folders with these settings: there are several where source files have changed."""
-        name, roots = self.dataset.folder_name, data_roots(self.data_dir)
-        folders = [path for root in roots for path in (root / name, *sorted(root.glob(f"{name}-*"))) if path.is_dir()]
-        files, code = Files(roots), code_of(type(self.dataset))
-        lost, found = self._lost(), []
-        for folder in folders:
-            manifest = store.read_manifest(folder)
-            made_from = manifest.get("made_from")
-            if made_from is None:
-                # An older version's. The files of an official release were compared with their sha256 then.
-                found.append(Copy(folder, manifest, [], [], other_code=self.dataset.origin is None))
-            else:
-                changed, gone = files.changes(made_from["files"])
-                found.append(Copy(folder, manifest, changed, [*gone, *lost], other_code=made_from["code"] != code))
+        found = self._find_complete(log, download=download)
+        if found is None:
+            with one_line_errors("make the data folder", self.data_dir):
+                self.data_dir.mkdir(parents=True, exist_ok=True)
+            with wait_for_lock(self.data_dir / f".{self.dataset.folder_name}.lock", log) as held:
+                # Another process may have been first; what it left out, it could not have.
+                found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
+        manifest = read_manifest(found)
+        for split, entry in manifest["splits"].items():
+            path = found / f"{split}.jsonl"
+            if verify or not path.is_file() or path.stat().st_size != entry["bytes"]:
+                _checked(found, split, manifest)
+        for path in self._lost():
+            log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
+        for warning in manifest.get("remarks", {}).get("warnings", []):
+            log(warning)
         return found
 
-    def find(self) -> Path | None:
-        """The prepared folder whose source files have not changed. UserError where two could be meant."""
-        found = [copy for copy in self.copies() if copy.is_current]
-        best = [copy for copy in found if copy.doubt == min(other.doubt for other in found)]
-        if any(copy.gone and copy.digests != best[0].digests for copy in best):
-            raise UserError(
-                f"{best[0].gone[0]} is gone, and {' and '.join(str(copy.folder) for copy in best)} were made from "
-                "different ones; put it back, or delete the folder that is not meant."
-            )
-        return best[0].folder if best else None
-
     def _find_complete(self, log: Log, *, download: bool) -> Path | None:
-        """``find``, but None where a split was left out whose file can be had now."""
+        """``find``, but None where a split was left out whose official file can be had now."""
         found = self.find()
-        missing = store.read_manifest(found).get("missing") if found else None
-        obtainable = missing and self.dataset.obtainable(missing, self.data_dir, log, download=download)
-        return None if obtainable else found
+        left_out = read_manifest(found).get("missing", {}) if found else {}
+        files = self.dataset.origin.files if self.dataset.origin else {}
+        can_be_had = any(raw.obtain(files[split], self.data_dir, log, download=download) for split in left_out)
+        return None if can_be_had else found
 
     def _lost(self) -> dict[str, str]:
         """Of the settings that name files: value -> sha256, where what it names is gone or has other content now."""
@@ -209,103 +208,56 @@ class Prepared:
                 "copy is left; put it back."
             )
 
-    def _changed_sources(self) -> list[str]:
-        return list(dict.fromkeys(path for copy in self.copies() for path in copy.changed))
-
-    def prepare(self, log: Log = logger.info, *, verify: bool = False, download: bool = True) -> Path:
-        """Make the prepared files if they are missing, check them if they exist; returns their folder.
-
-        They are made anew where a source file has changed since, or the code of the data set. The folder that was made
-        before stays where its rows are others, and is found again when the source is as it was. Atomic, and safe
-        against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
-        ``download=False`` never asks the network for the official release.
-        """
-        found = self._find_complete(log, download=download)
-        if found is None:
-            for changed in self._changed_sources():
-                log(f"{self.dataset.name}: {changed} has changed since it was prepared: preparing it anew")
-            with one_line_errors("make the data folder", self.data_dir):
-                self.data_dir.mkdir(parents=True, exist_ok=True)
-            with wait_for_lock(self.data_dir / f".{self.dataset.folder_name}.lock", log) as held:
-                # Another process may have been first; what it left out, it could not have.
-                found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
-        manifest = store.check_files(found, digests=verify)
-        for path in self._lost():
-            log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
-        for warning in manifest.get("remarks", {}).get("warnings", []):
-            log(warning)
-        self._folder = found
-        return found
-
     def _make(self, log: Log, *, download: bool, held: bool) -> Path:
-        dataset, data_dir = self.dataset, self.data_dir
-        prefix = f".{dataset.folder_name}.part-"
+        dataset, target = self.dataset, self.data_dir / self.dataset.folder_name
         # Without a lock the folder of another process at work may be among them.
-        sweep(data_dir, f"{prefix}*", 0 if held else UNUSED_SECONDS)
+        sweep(self.data_dir, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
         self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
-        with watching() as opened:
-            material = dataset.material(data_dir, log, download=download)
-            for split, why in material.missing.items():
-                log(f"{dataset.name} has no {split} rows: {why}.")
-            covered = {*material.splits, *material.missing}
-            assert covered == set(dataset.splits), f"{dataset.name}: material and splits disagree"
-            with one_line_errors("write prepared data to", data_dir):
-                part = Path(tempfile.mkdtemp(prefix=prefix, dir=data_dir)).absolute()
-                try:
-                    manifest = self._write(part, material, opened)
-                    self._check_sources()  # it may have been edited while it was read
-                    target, replaces = self._target(manifest)
-                    if replaces:
-                        # A kill between the two renames costs one more preparation, and no reader a partial folder.
-                        os.replace(target, Path(f"{part}-old"))
-                    _rename(part, target)
-                finally:
-                    shutil.rmtree(part, ignore_errors=True)
-                    shutil.rmtree(f"{part}-old", ignore_errors=True)
+        material = dataset.material(self.data_dir, log, download=download)
+        for split, why in material.missing.items():
+            log(f"{dataset.name} has no {split} rows: {why}.")
+        covered = {*material.splits, *material.missing}
+        assert covered == set(dataset.splits), f"{dataset.name}: material and splits disagree"
+        with (
+            one_line_errors("write prepared data to", self.data_dir),
+            tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=self.data_dir) as part,
+        ):
+            new, old = Path(part) / "new", Path(part) / "old"
+            new.mkdir()
+            splits = {split: write_split(new / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
+            self._check_sources()  # it may have been edited while it was read
+            manifest = {
+                "schema": SCHEMA,
+                "dataset": dataset.name,
+                "version": dataset.version,
+                "config": dataset.values,
+                "source": material.source,
+                "missing": material.missing,
+                "remarks": material.remarks,
+                "made_with": {"python": platform.python_version(), "numpy": np.__version__},
+                "splits": splits,
+            }
+            write_atomically(new / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+            if target.is_dir():  # with fewer splits
+                os.replace(target, old)
+            os.replace(new, target)
         return target
 
-    def _write(self, part: Path, material: Material, opened: Mapping[str, Stamp]) -> dict[str, Any]:
-        """Write the splits, then the manifest, which is returned. ``opened`` grows while the rows are read."""
-        dataset, roots = self.dataset, data_roots(self.data_dir)
-        entries = {split: store.write_split(part, split, rows) for split, rows in material.splits.items()}
-        # What `contents` covers is part of the folder's name.
-        known = [path for paths in setting_files(dataset.config, self.data_dir).values() for path in paths]
-        without = [part, *(known if getattr(dataset.config, "contents", {}) else [])]
-        files = Files(roots).digests_by_name(opened, named_files(dataset.values, roots), without)
-        manifest = {
-            "schema": store.SCHEMA,
-            "dataset": dataset.name,
-            "version": dataset.version,
-            "config": dataset.values,
-            "source": material.source,
-            "missing": material.missing,
-            "remarks": material.remarks,
-            "made_from": {"code": code_of(type(dataset)), "files": files},
-            "made_with": _versions(),
-            "splits": entries,
-        }
-        (part / store.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        sync(part / store.MANIFEST)
-        part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
-        return manifest
 
-    def _target(self, manifest: dict[str, Any]) -> tuple[Path, bool]:
-        """Where a folder with this manifest goes, and whether another one is there that it replaces.
-
-        It replaces a folder with the same rows, or with fewer splits. One with other rows stays: a run may read it.
-        """
-        own, digests = self.data_dir / self.dataset.folder_name, _digests(manifest)
-        for copy in self.copies():
-            has_fewer = copy.manifest.get("missing") and copy.digests.items() <= digests.items()
-            if copy.folder.parent == self.data_dir.absolute() and (copy.digests == digests or has_fewer):
-                return copy.folder, True
-        if not own.is_dir():
-            return own, False
-        content = hashlib.sha256(json.dumps(manifest["made_from"], sort_keys=True).encode()).hexdigest()
-        other = self.data_dir / f"{own.name}-{content[:8]}"
-        return other, other.is_dir()
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a prepared folder: source, versions and, per split, rows, bytes and sha256."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        for split, entry in manifest["splits"].items():
+            check_name(split, f"{path}:1: split")
+            if not (isinstance(entry["rows"], int) and isinstance(entry["bytes"], int) and entry["sha256"]):
+                raise ValueError("an entry without rows, bytes or sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}:1: missing or damaged ({error!r}); {_remedy(folder)}.") from error
+    return manifest
 
 
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
@@ -320,22 +272,20 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
     return prepared.load(split)
 
 
+def _checked(folder: Path, split: str, manifest: dict[str, Any]) -> Rows:
+    path = folder / f"{split}.jsonl"
+    if split not in manifest["splits"] or not path.is_file():
+        raise UserError(f"{path}: missing; {_remedy(folder)}.")
+    if sha256_of(path) != manifest["splits"][split]["sha256"]:
+        raise UserError(
+            f"{path}: not the file that was prepared: its sha256 differs from {MANIFEST}; {_remedy(folder)}."
+        )
+    return Rows(path)
+
+
 def _digests(manifest: dict[str, Any]) -> dict[str, str]:
     return {entry["file"]: entry["sha256"] for entry in manifest["splits"].values()}
 
 
-def _rename(part: Path, target: Path) -> None:
-    try:
-        os.replace(part, target)
-    except OSError as error:
-        # Without locks another process may have been first; its folder is as good as ours.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("numpy", "pyarrow"):
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+def _remedy(folder: Path) -> str:
+    return f"delete the folder {folder} and prepare it again with scripts/prepare_data.py"

@@ -54,8 +54,7 @@ class Arithmetic(TextDataset):
             "interpolate": used[INTERPOLATE],
             "extrapolate": used[EXTRAPOLATE],
         }
-        rows = {split: numbered(split, pairs, len(pairs)) for split, pairs in splits.items()}
-        return Material({**rows}, texts.source)
+        return Material({split: numbered(split, pairs) for split, pairs in splits.items()}, texts.source)
 
     def shortcut(self, question: str) -> str:
         return answer_without_parentheses(question)

@@ -1,16 +1,16 @@
 """The text files of DeepMind mathematics, and where they come from, in this order:
 
 1. files already under the data folder or NTL_DATA_DIR: the official tree (``mathematics_dataset-v1.0/<regime>/``
-   ``<module>.txt``, plain or .gz), its archive, a regenerated archive, or what step 3 left;
+   ``<module>.txt``), its archive, a regenerated archive, or what step 3 left;
 2. the official release, when it can be downloaded;
 3. the original generator, in an environment of its own: it needs sympy and numpy of its time.
 
 A source must have every wanted file with enough pairs; otherwise the next one is tried. Generated text of the two
 modules used for ``arithmetic`` is the same under every set of ``PINS`` (measured on Python 3.11, 3.12 and 3.13).
-Composed modules (``..._composed``) are not reproducible: the generator
-iterates a set ordered by memory address.
+Composed modules (``..._composed``) are not reproducible: the generator iterates a set ordered by memory address.
 """
 
+import gzip
 import hashlib
 import json
 import math
@@ -18,9 +18,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,11 @@ from typing import Any
 import numpy as np
 
 from ntl.data import raw
-from ntl.data.files import Buffer, Pair, Pairs, iterate_members, map_file, map_unpacked
-from ntl.data.raw import Log, Missing, Origin, data_roots
+from ntl.data.files import Buffer, Lines, Pair, map_file
+from ntl.data.raw import Log, Missing, Origin
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import atomic_writer, sweep
-from ntl.system.locks import wait_for_lock, without_locks
+from ntl.system.files import data_roots
+from ntl.system.locks import wait_for_lock
 
 # What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
 LineFault = Callable[[str, str], tuple[int, str] | None]
@@ -71,32 +73,37 @@ LEAST = {
 }
 # Measured pairs per second on one core, by a part of the module's name; the first match counts.
 RATES = {"_composed": 150, "_longer": 100, "algebra__": 300, "_big": 600, "": 1_000}
-ADD, ADD_LONGER = "arithmetic__add_sub_multiple.txt", "arithmetic__add_sub_multiple_longer.txt"
 
 
 @dataclass
 class Texts:
-    """The pairs of ``<regime>/<module>.txt`` files, with labels for error messages and a source for the manifest."""
+    """The pairs of ``<regime>/<module>.txt`` files: a line with a question, a line with its answer, and so on.
 
-    pairs: dict[str, Pairs]
+    ``labels`` are for error messages, ``source`` for the manifest.
+    """
+
+    lines: dict[str, Lines]
     labels: dict[str, str]
     source: dict[str, Any]
 
     def shuffled(self, name: str, seed: int, stream: int, count: int) -> np.ndarray:
         """Indices of the first ``count`` pairs of a file in an order that seed and stream decide, (count,) uint32."""
-        order = np.arange(len(self.pairs[name]))
+        order = np.arange(len(self.lines[name]) // 2)
         np.random.default_rng([seed, stream]).shuffle(order)
         return order[:count].astype(np.uint32)
 
     def checked(self, name: str, order: np.ndarray, fault: LineFault) -> Iterator[Pair]:
         """The pairs of a file in this order; UserError with file and line where ``fault`` names one."""
-        for start in range(0, len(order), 4096):
-            chunk = order[start : start + 4096].astype(np.int64)
-            for index, (question, answer) in zip(chunk.tolist(), self.pairs[name].take(chunk), strict=True):
-                if found := fault(question, answer):
-                    line, reason = found
-                    raise UserError(f"{self.labels[name]}:{2 * index + line}: {reason}.")
-                yield question, answer
+        lines, label = self.lines[name], self.labels[name]
+        for index in map(int, order):
+            try:
+                question, answer = lines[2 * index].decode(), lines[2 * index + 1].decode()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{label}:{2 * index + 1}: not UTF-8; fetch the file again.") from error
+            if found := fault(question, answer) if question else (1, "empty question"):
+                line, reason = found
+                raise UserError(f"{label}:{2 * index + line}: {reason}.")
+            yield question, answer
 
 
 def find_texts(
@@ -107,18 +114,14 @@ def find_texts(
     UserError for a damaged file and a generator that fails. Missing if the files are nowhere and cannot be generated
     here, or take hours to generate without ``allow_generation``.
     """
-    found = _on_disk(wanted, data_dir, log)
-    if found is not None:
+    if found := _on_disk(wanted, data_dir, log):
         return found
-    with wait_for_lock(data_dir / ".mathematics_dataset.lock", log) as held:
-        if not held:
-            log(without_locks(data_dir, "preparation", "data_dir"))
+    with wait_for_lock(data_dir / ".mathematics_dataset.lock", log):
         found = _on_disk(wanted, data_dir, log)  # another process may have fetched them meanwhile
-        if found is None and download and raw.download_archive(URL, BYTES, data_dir / OFFICIAL_ARCHIVE, log):
+        if found is None and download and raw.download(URL, data_dir / OFFICIAL_ARCHIVE, log, size=BYTES):
             found = _on_disk(wanted, data_dir, log)
         if found is None:
-            tree = data_dir / GENERATED_TREE
-            hours = core_hours(wanted, tree)
+            hours = core_hours(wanted, data_dir / GENERATED_TREE)
             if hours > GENERATED_UNASKED and not allow_generation:
                 raise Missing(
                     f"{sum(wanted.values()):,} pairs of DeepMind mathematics are nowhere under "
@@ -126,10 +129,10 @@ def find_texts(
                     "NTL_DATA_DIR says, or set dataset.allow_generation=true "
                     f"(some {hours:.0f} hours on one core), or take fewer rows."
                 )
-            made_by = generate(wanted, tree, data_dir / ".generator-env", log)
-            found = _read_tree("generator", tree, wanted, data_dir, log)
+            made_by = generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator-env", log)
+            found = _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
             if found is None:
-                raise UserError(f"{tree}: the generator left too few pairs; delete the folder and try again.")
+                raise UserError(f"{data_dir / GENERATED_TREE}: too few pairs; delete the folder and try again.")
             found.source["made_by"] = made_by
     return found
 
@@ -137,72 +140,72 @@ def find_texts(
 def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for folder in folders:
-        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, data_dir, log)
+        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, log)
         if found is None and (folder / OFFICIAL_ARCHIVE).is_file():
             unpack(folder / OFFICIAL_ARCHIVE, data_dir / OFFICIAL_TREE, wanted, log)
-            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, data_dir, log)
+            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, log)
         if found is not None:
             return found
-    for folder in folders:
-        for name in SMALL_ARCHIVES:
-            found = _read_archive(folder / name, wanted, log)
-            if found is not None:
-                return found
-    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, data_dir, log)
+    for archive in (folder / name for folder in folders for name in SMALL_ARCHIVES):
+        contents = dict(members(archive, wanted)) if archive.is_file() else {}
+        if found := _texts("regenerated archive", archive, contents, wanted, log):
+            return found
+    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
 
 
-def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
-    paths = {name: path for name in wanted for path in (tree / name, tree / f"{name}.gz") if path.is_file()}
-    if set(paths) != set(wanted):
-        return None
-    contents = {
-        name: map_unpacked(path, data_dir) if path.suffix == ".gz" else map_file(path) for name, path in paths.items()
-    }
-    return _texts(kind, tree, contents, {name: str(path) for name, path in paths.items()}, wanted, log)
+def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
+    is_whole = all((tree / name).is_file() for name in wanted)
+    contents = {name: map_file(tree / name) for name in wanted} if is_whole else {}
+    return _texts(kind, tree, contents, wanted, log)
 
 
-def _read_archive(archive: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
-    if not archive.is_file():
-        return None
-    contents: dict[str, Buffer] = dict(iterate_members(archive, wanted))
+def _texts(kind: str, where: Path, contents: Mapping[str, Buffer], wanted: Mapping[str, int], log: Log) -> Texts | None:
     if set(contents) != set(wanted):
         return None
-    return _texts("regenerated archive", archive, contents, {name: f"{archive}/{name}" for name in wanted}, wanted, log)
-
-
-def _texts(
-    kind: str, where: Path, contents: dict[str, Buffer], labels: dict[str, str], wanted: Mapping[str, int], log: Log
-) -> Texts | None:
-    pairs = {name: Pairs(contents[name], labels[name]) for name in wanted}
+    labels = {name: str(where / name) for name in wanted}
+    lines = {name: Lines(contents[name]) for name in wanted}
     for name, count in wanted.items():
-        if len(pairs[name]) < count:
-            log(f"{labels[name]}: {len(pairs[name])} pairs, {count} are wanted; looking further")
+        if len(lines[name]) % 2 or not len(lines[name]):
+            raise UserError(
+                f"{labels[name]}:{len(lines[name])}: question without an answer; the file is truncated or damaged."
+            )
+        if len(lines[name]) // 2 < count:
+            log(f"{labels[name]}: {len(lines[name]) // 2} pairs, {count} are wanted; looking further")
             return None
     log(f"reading {where}")
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in wanted}
-    return Texts(pairs, labels, {"kind": kind, "path": str(where), "sha256": digests})
+    return Texts(lines, labels, {"kind": kind, "path": str(where), "sha256": digests})
+
+
+def members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Members of a ``.tar.gz`` by their path below its top folder, in its order; those not in it are left out."""
+    try:
+        with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+            for member in tar:
+                below_top = member.name.removeprefix("./").partition("/")[2]
+                content = tar.extractfile(member) if below_top in wanted else None
+                if content is not None:
+                    yield below_top, content.read()
+            while stream.read(1 << 20):  # at the end the checksum is compared
+                pass
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
 
 
 def unpack(archive: Path, tree: Path, wanted: Mapping[str, int], log: Log) -> None:
     """Take the wanted files out of the official archive: all of them, or none where it is damaged."""
     missing = [name for name in wanted if not (tree / name).is_file()]
-    if not missing:
-        return
     log(f"unpacking {len(missing)} files of {archive} (the archive is read through once)")
-    sweep(tree.parent, f".{tree.name}.part-*")
     with one_line_errors("unpack into", tree):
         tree.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{tree.name}.part-", dir=tree.parent) as name:
-            part = Path(name)
-            found: dict[str, None] = {}
-            for member, content in iterate_members(archive, missing):
-                with one_line_errors("write", part / member), atomic_writer(part / member) as stream:
-                    stream.write(content)
-                found[member] = None
-            # The archive's checksum has been compared now.
-            for member in found:
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=tree) as part:
+            found = []
+            for number, (member, content) in enumerate(members(archive, missing)):
+                (Path(part) / str(number)).write_bytes(content)
+                found.append(member)
+            for number, member in enumerate(found):
                 (tree / member).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(part / member, tree / member)
+                os.replace(Path(part) / str(number), tree / member)
 
 
 def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log) -> dict[str, Any]:
@@ -212,30 +215,47 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
     generator fails.
     """
     pins = ensure_environment(environment, log)
-    counts = _counts(wanted, tree)
-    started = time.monotonic()
-    minutes = 60 * core_hours(wanted, tree) / (os.cpu_count() or 1)
+    counts, cores = _counts(wanted, tree), os.cpu_count() or 1
+    minutes = 60 * core_hours(wanted, tree) / cores
     log(f"generating {sum(counts.values())} pairs with {pins[0]}, about {math.ceil(minutes)} min")
-    with one_line_errors("write", tree):
+
+    def write(name: str) -> None:
+        regime, module = name.removesuffix(".txt").split("/")
+        part = tree / f"{name}.part"
+        worker = [str(_python(environment)), "-I", str(WORKER), regime, module, str(counts[name]), str(part)]
+        worker += ["--patch"] if sys.version_info >= (3, 12) else []
+        done = subprocess.run(worker, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            raise UserError(f"the generator failed on {name}: {_last_line(done.stderr)}")
+        os.replace(part, tree / name)
+        log(f"generated {name}: {counts[name]} pairs")
+
+    with one_line_errors("write", tree), ThreadPoolExecutor(cores) as pool:
         for name in counts:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        _run_workers(environment, counts, tree, log)
-    log(f"generated in {time.monotonic() - started:.0f} s")
+        largest_first = sorted(counts, key=lambda name: counts[name], reverse=True)
+        for future in [pool.submit(write, name) for name in largest_first]:
+            try:
+                future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     return {"pins": list(pins), "python": list(sys.version_info[:3])}
 
 
 def core_hours(wanted: Mapping[str, int], tree: Path) -> float:
     """Hours that one core needs to generate what is wanted and not under ``tree`` yet."""
-    seconds = 0.0
-    for name, count in _counts(wanted, tree).items():
-        seconds += count / next(rate for part, rate in RATES.items() if part in name)
-    return seconds / 3600
+    counts = _counts(wanted, tree)
+    return (
+        sum(count / next(rate for part, rate in RATES.items() if part in name) for name, count in counts.items()) / 3600
+    )
 
 
 def _counts(wanted: Mapping[str, int], tree: Path) -> dict[str, int]:
     # Pairs of each file that has fewer than it should: an interrupted generation is continued.
     usual = {name: max(count, LEAST.get(name, 0)) for name, count in wanted.items()}
-    return {name: count for name, count in usual.items() if _pairs_in(tree / name) < count}
+    have = {name: len(Lines(map_file(tree / name))) // 2 if (tree / name).is_file() else 0 for name in usual}
+    return {name: count for name, count in usual.items() if have[name] < count}
 
 
 def ensure_environment(environment: Path, log: Log) -> tuple[str, ...]:
@@ -245,13 +265,21 @@ def ensure_environment(environment: Path, log: Log) -> tuple[str, ...]:
     if marker.is_file() and marker.read_text() == json.dumps(pins):
         return pins
     log(f"making an environment for {', '.join(pins)} in {environment} (about 15 s)")
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     with one_line_errors("make", environment):
-        if environment.exists():
-            shutil.rmtree(environment)
-        _command([sys.executable, "-m", "venv", str(environment)], "python -m venv")
-        python = str(_python(environment))
-        options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-        _command([python, "-m", "pip", "install", *options, *pins], "pip install")
+        shutil.rmtree(environment, ignore_errors=True)
+        for command in (
+            [sys.executable, "-m", "venv", str(environment)],
+            [str(_python(environment)), "-m", "pip", "install", *options, *pins],
+        ):
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            if done.returncode:
+                what = " ".join(command[1:4])
+                raise Missing(
+                    f"the generator's environment cannot be made: {what}: {_last_line(done.stderr or done.stdout)}; "
+                    "put the official release or its mathematics_dataset-v1.0 tree under the data folder, or in the "
+                    "one that NTL_DATA_DIR names, instead."
+                )
         marker.write_text(json.dumps(pins))
     return pins
 
@@ -260,66 +288,7 @@ def _python(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-def _command(command: list[str], what: str) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        raise Missing(
-            f"the generator's environment cannot be made: {what}: {_last_line(done.stderr or done.stdout)}; "
-            "put the official release or its mathematics_dataset-v1.0 tree under the data folder, or in the one "
-            "that NTL_DATA_DIR names, instead."
-        )
-
-
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["no message"])[-1]
-
-
-def _run_workers(environment: Path, counts: dict[str, int], tree: Path, log: Log) -> None:
-    pending = sorted(counts, key=lambda name: counts[name])
-    patch = ["--patch"] if sys.version_info >= (3, 12) else []
-    running: dict[str, subprocess.Popen[str]] = {}
-    shown = time.monotonic()
-    try:
-        while pending or running:
-            while pending and len(running) < (os.cpu_count() or 1):
-                name = pending.pop()
-                regime, module = name.removesuffix(".txt").split("/")
-                worker = [str(_python(environment)), "-I", str(WORKER), regime, module, str(counts[name])]
-                running[name] = subprocess.Popen(
-                    [*worker, str(_part(tree, name)), *patch], stderr=subprocess.PIPE, text=True, errors="replace"
-                )
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                _finish(name, running.pop(name), counts[name], tree)
-                log(f"generated {name}: {counts[name]} pairs")
-            if time.monotonic() - shown > 15:
-                shown = time.monotonic()
-                log(f"still generating {', '.join(running)}")
-            time.sleep(0.05)
-    finally:
-        for name, process in running.items():
-            process.kill()
-            process.wait()
-            _part(tree, name).unlink(missing_ok=True)
-
-
-def _finish(name: str, process: "subprocess.Popen[str]", count: int, tree: Path) -> None:
-    message = process.communicate()[1]
-    if process.returncode:
-        raise UserError(f"the generator failed on {name}: {_last_line(message)}")
-    part = _part(tree, name)
-    if _pairs_in(part) != count:
-        raise UserError(f"the generator wrote {_pairs_in(part):g} pairs for {name}, {count} were expected.")
-    os.replace(part, tree / name)
-
-
-def _pairs_in(path: Path) -> float:
-    if not path.is_file():
-        return 0
-    with open(path, "rb") as stream:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b"")) / 2
-
-
-def _part(tree: Path, name: str) -> Path:
-    return tree / f"{name}.part"

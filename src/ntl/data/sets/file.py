@@ -19,7 +19,7 @@ import numpy as np
 from ntl.config.data import PLAIN_NUMBERS, FileConfig, OwnDataConfig, find_file, is_on_hub
 from ntl.data import raw
 from ntl.data.chat import known_columns, said_in
-from ntl.data.dataset import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Example, Log, Material, TextDataset, numbered
 from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
@@ -52,7 +52,6 @@ class Own(TextDataset):
     """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
 
     splits = SPLITS
-    test_splits = ("test",)
     rows_are: ClassVar[str] = "questions"
     config: OwnDataConfig
 
@@ -85,12 +84,11 @@ class Own(TextDataset):
                 chosen[split] = pool, np.sort(indices[order[:most]])
                 warnings.append(f"{split}: {most:,} of {len(indices):,} rows are used (dataset.{split}_rows={most}).")
         splits = {
-            split: numbered(split, [pool.pairs[index] for index in indices], len(indices))
-            for split, (pool, indices) in chosen.items()
+            split: _examples(split, [pool.pairs[i] for i in indices]) for split, (pool, indices) in chosen.items()
         }
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": self.config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
-        return Material({**splits}, {"kind": "own files", "files": files}, remarks=remarks)
+        return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
 
     def look(self, tables: Mapping[str, Table]) -> None:
         """Read all rows once before pairs are made of them, where what a row means depends on the others."""
@@ -260,6 +258,11 @@ class File(Own):
                 )
             if config.mark != MARK and MARK in answer:
                 raise ValueError(f"the answer has {MARK!r} in it, which is read as the mark {config.mark!r}")
+
+
+def _examples(split: str, pairs: list[Turns]) -> Iterator[Example]:
+    for example, (_, _, *before) in zip(numbered(split, [pair[:2] for pair in pairs]), pairs, strict=True):
+        yield {**example, "before": before[0]} if before else example
 
 
 def _overlaps(pools: dict[str, Pool], rows_are: str) -> list[str]:

@@ -16,16 +16,13 @@ from typing import ClassVar
 
 from ntl.config.data import GSM8KConfig
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, TextDataset, numbered
-from ntl.data.files import Pair, parse_jsonl
-from ntl.system.errors import UserError
+from ntl.data.dataset import Log, Material, TextDataset
+from ntl.data.files import Pair
 
 HOME = "https://github.com/openai/grade-school-math"
 FILES = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c"
-# Not among the data sets: the manifests of prepared folders name it by this path.
 SPLIT = Path(__file__).parents[1] / "gsm8k_split.json"
 MARK = "####"
-FINAL = re.compile(r"#### -?[0-9.,]+")
 ANNOTATION = re.compile(r"<<.*?>>")
 
 COMMAS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])")
@@ -44,8 +41,6 @@ PAPER_POINTS = re.compile(r"(?<!\d)\.\d+")
 class GSM8K(TextDataset):
     """The answer is the reasoning and, in its last line, ``#### number``."""
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     origin: ClassVar[raw.Origin] = raw.Origin(
         home=HOME,
         licence="MIT (OpenAI, 2021)",
@@ -67,35 +62,22 @@ class GSM8K(TextDataset):
     config: GSM8KConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        files = self.origin.files
-        train, test = (raw.read(files[name], parse, data_dir, log, download=download) for name in ("train", "test"))
+        train, test = (parse(self.read(name, data_dir, log, download=download)) for name in ("train", "test"))
         chosen = json.loads(SPLIT.read_bytes())
-        if (wanted := max(map(max, chosen.values()))) >= len(train):
-            raise UserError(f"{files['train'].path}:{len(train)}: {wanted + 1} rows are expected.")
         pairs = {split: [train[index] for index in chosen[split]] for split in ("train", "validation")}
         pairs["test"] = test[: self.config.test_rows or None]
         write = normalize_as_paper if self.config.paper_compat else normalize
-        rows = {
-            split: numbered(split, [(write(q), write(ANNOTATION.sub("", a))) for q, a in part], len(part))
-            for split, part in pairs.items()
-        }
-        return Material({**rows}, self.origin.source, remarks=self.origin.remarks)
+        return self.official(
+            {split: [(write(q), write(ANNOTATION.sub("", a))) for q, a in part] for split, part in pairs.items()}
+        )
 
     def scored(self, answer: str) -> str:
         return answer.rpartition(MARK)[2].strip()
 
 
-def parse(data: bytes, label: str) -> list[Pair]:
-    """Question and answer of each line; UserError names a line without them, or without a final number."""
-    pairs = []
-    for number, row in parse_jsonl(data, label, ("question", "answer")):
-        question, answer = row["question"], row["answer"]
-        if not question.strip():
-            raise UserError(f"{label}:{number}: empty question.")
-        if answer.count(MARK) != 1 or not FINAL.fullmatch(answer.rpartition("\n")[2]):
-            raise UserError(f"{label}:{number}: the answer does not end in one '#### number'.")
-        pairs.append((question, answer))
-    return pairs
+def parse(data: bytes) -> list[Pair]:
+    rows = map(json.loads, data.splitlines())
+    return [(row["question"], row["answer"]) for row in rows]
 
 
 def normalize(text: str) -> str:

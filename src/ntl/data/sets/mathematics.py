@@ -8,15 +8,15 @@ after the other, ``extrapolate`` those of seven harder ones. Smaller counts take
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ntl.config.data import MathematicsConfig
-from ntl.data.dataset import Log, Material, TextDataset, id_width
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
 from ntl.data.sets.deepmind import ORIGIN, Texts, find_texts
-from ntl.data.store import Example
 from ntl.system.errors import UserError
 
 MODULES = (
@@ -67,19 +67,22 @@ class Mathematics(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows from the first source that has all 59 files; they are read and checked while they are written."""
         config, cut = self.config, train_rows(self.config)
+        rows, test_rows = config.rows_per_file, config.test_rows_per_file
         tests = [name for names in TESTS.values() for name in names]
-        wanted = {**dict.fromkeys(TRAIN, config.rows_per_file), **dict.fromkeys(tests, config.test_rows_per_file)}
-        generation = config.allow_generation
-        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=generation)
+        wanted = {**dict.fromkeys(TRAIN, rows), **dict.fromkeys(tests, test_rows)}
+        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=config.allow_generation)
         log(f"mathematics: writing and checking {sum(wanted.values()):,} pairs")
-        rows = config.rows_per_file
         orders = {name: texts.shuffled(name, config.seed, stream, rows) for stream, name in enumerate(TRAIN)}
+        train = [_rows(texts, name, order[:cut]) for name, order in orders.items()]
+        validation = [_rows(texts, name, order[cut:]) for name, order in orders.items()]
         splits = {
-            "train": _round(texts, "train", {name: order[:cut] for name, order in orders.items()}),
-            "validation": _round(texts, "validation", {name: order[cut:] for name, order in orders.items()}),
-            **{split: _one_by_one(texts, split, names, config.test_rows_per_file) for split, names in TESTS.items()},
+            "train": numbered("train", _in_turns(train), len(TRAIN) * cut),
+            "validation": numbered("validation", _in_turns(validation), len(TRAIN) * (rows - cut)),
         }
-        return Material({**splits}, texts.source)
+        for split, names in TESTS.items():
+            files = [_rows(texts, name, np.arange(test_rows)) for name in names]
+            splits[split] = numbered(split, chain.from_iterable(files), len(names) * test_rows)
+        return Material(splits, texts.source)
 
 
 def train_rows(config: MathematicsConfig) -> int:
@@ -99,25 +102,12 @@ def wrong_line(question: str, answer: str) -> tuple[int, str] | None:
     return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 
-def _module(name: str) -> str:
-    return Path(name).stem
+def _rows(texts: Texts, name: str, order: np.ndarray) -> Iterator[Row]:
+    module = Path(name).stem
+    for question, answer in texts.checked(name, order, wrong_line):
+        yield Row(question, answer, module)
 
 
-def _round(texts: Texts, split: str, orders: dict[str, np.ndarray]) -> Iterator[Example]:
-    """One row of each file, then the next of each; the orders are of one length."""
-    width = id_width(sum(map(len, orders.values())))
-    modules = [_module(name) for name in orders]
-    files = [texts.checked(name, order, wrong_line) for name, order in orders.items()]
-    number = 0
-    for pairs in zip(*files, strict=True):
-        for module, (question, answer) in zip(modules, pairs, strict=True):
-            yield Example(id=f"{split}/{module}/{number:0{width}d}", question=question, answer=answer)
-            number += 1
-
-
-def _one_by_one(texts: Texts, split: str, names: tuple[str, ...], count: int) -> Iterator[Example]:
-    width, number = id_width(len(names) * count), 0
-    for name in names:
-        for question, answer in texts.checked(name, np.arange(count), wrong_line):
-            yield Example(id=f"{split}/{_module(name)}/{number:0{width}d}", question=question, answer=answer)
-            number += 1
+def _in_turns(files: list[Iterator[Row]]) -> Iterator[Row]:
+    """One row of each file, then the next of each; all have the same number."""
+    return chain.from_iterable(zip(*files, strict=True))

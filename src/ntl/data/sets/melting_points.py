@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 
 from ntl.config.data import MeltingPointsConfig
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, TextDataset, numbered, shared_out
+from ntl.data.dataset import Log, Material, TextDataset, shared_out
 from ntl.system.errors import UserError
 
 POINTS = "chemicals/Phase Change/OpenNotebook Melting Points.tsv"
@@ -39,8 +39,6 @@ class Molecule(NamedTuple):
 class MeltingPoints(TextDataset):
     """``Melting point of NAME in K:`` -> whole kelvin."""
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     origin: ClassVar[raw.Origin] = raw.Origin(
         home="https://github.com/CalebBell/chemicals",
         licence="MIT (the package); the melting points are in the public domain",
@@ -59,7 +57,7 @@ class MeltingPoints(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the identifiers."""
         config = self.config
-        molecules = raw.read(self.origin.files["train"], parse, data_dir, log, download=download)
+        molecules = parse(self.read("train", data_dir, log, download=download), self.origin.files["train"].path)
         counts = {"test": config.test_rows, "validation": config.validation_rows}
         chosen = shared_out([each.block for each in molecules], counts, config.seed)
         texts = [getattr(each, config.text)[: config.cut] for each in molecules]
@@ -68,17 +66,12 @@ class MeltingPoints(TextDataset):
             bool(text) and first.setdefault(text, each.block) == each.block
             for text, each in zip(texts, molecules, strict=True)
         ]
-        rows = {}
-        for split, indices in chosen.items():
-            pairs = [
-                (f"Melting point of {texts[index]} in K:", str(molecules[index].kelvin))
-                for index in indices
-                if told[index]
-            ]
-            if split == "train":
-                pairs = pairs[: config.train_rows or None]
-            rows[split] = numbered(split, pairs, len(pairs))
-        return Material({split: rows[split] for split in self.splits}, self.origin.source, remarks=self.origin.remarks)
+        pairs = {
+            split: [(f"Melting point of {texts[i]} in K:", str(molecules[i].kelvin)) for i in indices if told[i]]
+            for split, indices in chosen.items()
+        }
+        pairs["train"] = pairs["train"][: config.train_rows or None]
+        return self.official(pairs)
 
 
 def parse(data: bytes, label: str) -> list[Molecule]:

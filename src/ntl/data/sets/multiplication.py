@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ntl.config.data import MultiplicationConfig
-from ntl.data.dataset import Log, Material, TextDataset, id_width
-from ntl.data.store import Example
+from ntl.data.dataset import Example, Log, Material, Row, TextDataset, numbered
 from ntl.system.errors import UserError
 
 Cell = tuple[int, int]
@@ -44,39 +43,37 @@ class Multiplication(TextDataset):
         return ("test",) if self.config.exhaustive_digits else ("interpolate", "extrapolate")
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Test before validation before train, each from its own stream: train sizes leave the test as it is."""
         config = self.config
-        if config.exhaustive_digits:
-            return self._every_pair(log)
-        inner, outer = cells(config)
-        log(f"multiplication: computing {config.train_rows} training rows, {len(inner)} + {len(outer)} test cells")
-        streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
-        none = np.empty(0, dtype=np.int64)
-
-        def test(rng: np.random.Generator, chosen: list[Cell]) -> np.ndarray:
-            counts = [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in chosen]
-            drawn = [distinct(rng, cell, count, none) for cell, count in zip(chosen, counts, strict=True)]
-            return rng.permutation(np.concatenate(drawn))
-
-        interpolate = test(streams[0], inner)
-        extrapolate = test(streams[1], outer)
-        held_out = unordered(interpolate)
-        caps = [portion(cell, config.test_share / 2) for cell in inner]
-        counts = spread(config.validation_rows, caps)
-        drawn = [distinct(streams[2], cell, count, held_out) for cell, count in zip(inner, counts, strict=True)]
-        validation = streams[2].permutation(np.concatenate(drawn))
-        held_out = np.union1d(held_out, unordered(validation))
-        train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
-        splits = {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
+        log(f"multiplication: computing {config.train_rows} training rows")
+        splits = split_every_pair(config) if config.exhaustive_digits else draw_splits(config)
         return Material({split: examples(split, pairs) for split, pairs in splits.items()})
 
-    def _every_pair(self, log: Log) -> Material:
-        config = self.config
-        rows = (config.train_rows, config.validation_rows, config.test_rows_per_cell)
-        log(f"multiplication: every pair of {config.exhaustive_digits}-digit operands, {rows} rows")
-        train, validation, test = split_every_pair(config)
-        splits = {"train": train, "validation": validation, "test": test}
-        return Material({split: examples(split, pairs) for split, pairs in splits.items()})
+
+def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
+    """The operands (rows, 2) of each split: test before validation before train, each from a stream of its own.
+
+    So the number of training rows leaves the test as it is.
+    """
+    inner, outer = cells(config)
+    streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
+    none = np.empty(0, dtype=np.int64)
+
+    def drawn(stream: int, chosen: list[Cell], counts: list[int], held_out: np.ndarray) -> np.ndarray:
+        rng = streams[stream]
+        parts = [distinct(rng, cell, count, held_out) for cell, count in zip(chosen, counts, strict=True)]
+        return rng.permutation(np.concatenate(parts))
+
+    def tests(chosen: list[Cell]) -> list[int]:
+        return [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in chosen]
+
+    interpolate = drawn(0, inner, tests(inner), none)
+    extrapolate = drawn(1, outer, tests(outer), none)
+    held_out = unordered(interpolate)
+    counts = spread(config.validation_rows, [portion(cell, config.test_share / 2) for cell in inner])
+    validation = drawn(2, inner, counts, held_out)
+    held_out = np.union1d(held_out, unordered(validation))
+    train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
+    return {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
 
 
 def cells(config: MultiplicationConfig) -> tuple[list[Cell], list[Cell]]:
@@ -153,8 +150,8 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
     return pairs
 
 
-def split_every_pair(config: MultiplicationConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training, validation and test operands (rows, 2) of the exhaustive set, in random order, without replacement."""
+def split_every_pair(config: MultiplicationConfig) -> dict[str, np.ndarray]:
+    """The operands (rows, 2) of each split of the exhaustive set, in random order, without replacement."""
     first = 10 ** (config.exhaustive_digits - 1)
     wanted = {"train": config.train_rows, "validation": config.validation_rows, "test": config.test_rows_per_cell}
     total = pairs_in((config.exhaustive_digits, config.exhaustive_digits))
@@ -168,8 +165,7 @@ def split_every_pair(config: MultiplicationConfig) -> tuple[np.ndarray, np.ndarr
     chosen = {}
     for split in ("test", "validation", "train"):
         chosen[split], left = take_both_orders(left, wanted[split])
-    train, validation, test = (rng.permutation(chosen[split]) for split in wanted)
-    return train, validation, test
+    return {split: rng.permutation(chosen[split]) for split in wanted}
 
 
 def take_both_orders(unordered_pairs: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -189,8 +185,6 @@ def take_both_orders(unordered_pairs: np.ndarray, rows: int) -> tuple[np.ndarray
 
 
 def examples(split: str, pairs: np.ndarray) -> Iterator[Example]:
-    """Rows with ids ``<split>/<cell>/<number>``; products are Python ints, as ten digits by ten pass int64."""
-    width = id_width(len(pairs))
-    for index, (a, b) in enumerate(pairs.tolist()):
-        cell = f"{len(str(a))}x{len(str(b))}"
-        yield Example(id=f"{split}/{cell}/{index:0{width}d}", question=f"What is {a} times {b}?", answer=str(a * b))
+    """Rows whose group is the cell; products are Python ints, as ten digits by ten pass int64."""
+    rows = (Row(f"What is {a} times {b}?", str(a * b), f"{len(str(a))}x{len(str(b))}") for a, b in pairs.tolist())
+    return numbered(split, rows, len(pairs))

@@ -29,8 +29,6 @@ QUESTION = re.compile(rf"({'|'.join(WORDS)}) ([1-9][0-9]) ([0-9]) ([0-9]) =")
 class NoisyNumbers(TextDataset):
     """Questions of validation and test occur once in all splits; training draws from the rest with replacement."""
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     config: NoisyNumbersConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:

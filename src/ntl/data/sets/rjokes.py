@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from ntl.config.data import RJokesConfig
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, TextDataset, numbered
-from ntl.data.files import Pair, decode
+from ntl.data.dataset import Log, Material, TextDataset
+from ntl.data.files import Pair
 from ntl.system.errors import UserError
 
 HOME = "https://github.com/orionw/rJokesData"
@@ -37,8 +37,6 @@ DEV_ONLY = "trained on nine tenths of dev, without the training file: not compar
 class RJokes(TextDataset):
     """The question is the joke, the answer its score."""
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     origin: ClassVar[raw.Origin] = raw.Origin(
         home=HOME,
         licence=LICENCE,
@@ -62,61 +60,42 @@ class RJokes(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the files; without the training file only validation and test."""
-        files, config, remarks = self.origin.files, self.config, self.origin.remarks
-        test = raw.read(files["test"], parse, data_dir, log, download=download)
-        validation = raw.read(files["validation"], parse, data_dir, log, download=download)
-        missing: dict[str, str] = {}
+        config, file = self.config, self.origin.files["train"]
+        test, validation = (
+            parse(self.read(split, data_dir, log, download=download)) for split in ("test", "validation")
+        )
+        pairs, missing, remarks = {"validation": validation, "test": test[: config.test_rows or None]}, {}, {}
         if config.allow_dev_training:
-            train = [pair for pair in validation if not held_out(pair[0])]
-            validation = [pair for pair in validation if held_out(pair[0])]
-            remarks = {**remarks, "comparable": False, "reason": DEV_ONLY}
-        elif raw.obtain(files["train"], data_dir, log, download=download):
-            train = raw.read(files["train"], parse_train, data_dir, log, download=False)
+            pairs["train"] = [pair for pair in validation if not held_out(pair[0])]
+            pairs["validation"] = [pair for pair in validation if held_out(pair[0])]
+            remarks = {"comparable": False, "reason": DEV_ONLY}
+        elif raw.obtain(file, data_dir, log, download=download):
+            pairs["train"] = parse(self.read("train", data_dir, log, download=False))
+            check_counts(pairs["train"], file.path)
         else:
-            train = []
-            missing["train"] = f"{raw.whereabouts(files['train'], data_dir)}; {INSTEAD}"
+            missing["train"] = f"{raw.whereabouts(file, data_dir)}; {INSTEAD}"
+        if "train" in pairs:
+            pairs["train"] = pairs["train"][: config.train_rows or None]
         write = str.rstrip if config.paper_compat else unescape
-        parts = {"train": train[: config.train_rows or None], "validation": validation}
-        parts["test"] = test[: config.test_rows or None]
-        rows = {
-            split: numbered(split, [(write(joke), score) for joke, score in pairs], len(pairs))
-            for split, pairs in parts.items()
-            if split not in missing
-        }
-        return Material({**rows}, self.origin.source, missing, remarks)
+        written = {split: [(write(joke), score) for joke, score in part] for split, part in pairs.items()}
+        return self.official(written, missing, **remarks)
 
 
-def parse(data: bytes, label: str) -> list[Pair]:
-    """Joke as written and score; UserError names a line that has not both."""
-    lines = decode(data, label).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        raise UserError(f"{label}:1: the file is empty.")
-    pairs = []
-    for number, line in enumerate(lines, start=1):
-        score, tab, joke = line.partition("\t")
-        if not tab:
-            raise UserError(f"{label}:{number}: no tab between score and joke.")
-        if score not in SCORES:
-            raise UserError(f"{label}:{number}: the score {score[:20]!r} is not one of 0 to 11.")
-        if not joke.strip():
-            raise UserError(f"{label}:{number}: empty joke.")
-        pairs.append((joke, score))
-    return pairs
+def parse(data: bytes) -> list[Pair]:
+    """Joke as written and score."""
+    lines = (line.partition("\t") for line in data.decode().removesuffix("\n").split("\n"))
+    return [(joke, score) for score, _, joke in lines]
 
 
-def parse_train(data: bytes, label: str) -> list[Pair]:
-    """``parse``, and as many jokes of each score as the authors counted."""
-    pairs = parse(data, label)
-    counts = Counter(score for _, score in pairs)
+def check_counts(train: list[Pair], label: str) -> None:
+    """UserError unless there are as many training jokes of each score as the authors counted."""
+    counts = Counter(score for _, score in train)
     for score, expected in zip(SCORES, TRAIN_HISTOGRAM, strict=True):
         if counts[score] != expected:
             raise UserError(
-                f"{label}:{len(pairs)}: {counts[score]} jokes of score {score}, the authors counted {expected}; "
+                f"{label}:{len(train)}: {counts[score]} jokes of score {score}, the authors counted {expected}; "
                 "this is not their training file, or not all of it."
             )
-    return pairs
 
 
 def unescape(joke: str) -> str:

@@ -12,15 +12,14 @@ import csv
 import io
 import json
 import tarfile
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
 
 from ntl.config.data import SentimentConfig
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, TextDataset, id_width, shared_out
-from ntl.data.files import DAMAGE
-from ntl.data.store import Example
+from ntl.data.dataset import Log, Material, TextDataset, shared_out
 from ntl.system.errors import UserError
 
 INSIDE = "additional_resources/hutto_ICWSM_2014.tar.gz"
@@ -50,8 +49,6 @@ class Rated(NamedTuple):
 class Sentiment(TextDataset):
     """``Sentiment of TEXT from -4 to 4:`` -> a decimal; the domain is the group."""
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     origin: ClassVar[raw.Origin] = raw.Origin(
         home="https://github.com/cjhutto/vaderSentiment",
         licence="MIT (the package); the texts are third parties': no redistribution",
@@ -71,30 +68,24 @@ class Sentiment(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the files."""
         config = self.config
-        rated = raw.read(self.origin.files["train"], parse, data_dir, log, download=download)
+        rated = parse(self.read("train", data_dir, log, download=download), self.origin.files["train"].path)
         rated = [each for each in rated if config.domain in ("all", each.domain)]
         counts = {"test": config.test_rows, "validation": config.validation_rows}
         chosen = shared_out([key_of(each.text) for each in rated], counts, config.seed)
         chosen["train"] = chosen["train"][: config.train_rows or None]
         rows = {split: [rated[index] for index in chosen[split]] for split in self.splits}
-        return Material(
-            {split: _examples(split, found) for split, found in rows.items()},
-            self.origin.source,
-            remarks=self.origin.remarks,
-        )
-
-
-def _examples(split: str, rows: list[Rated]) -> list[Example]:
-    width = id_width(len(rows))
-    return [
-        Example(
-            id=f"{split}/{each.domain}/{index:0{width}d}",
-            question=f"Sentiment of {each.text} from -4 to 4:",
-            answer=each.mean,
-            labels=json.dumps(each.ratings),
-        )
-        for index, each in enumerate(rows)
-    ]
+        asked = {
+            split: [(f"Sentiment of {each.text} from -4 to 4:", each.mean, each.domain) for each in part]
+            for split, part in rows.items()
+        }
+        material = self.official(asked)
+        material.splits = {
+            split: [
+                {**example, "labels": json.dumps(each.ratings)} for example, each in zip(part, rows[split], strict=True)
+            ]
+            for split, part in material.splits.items()
+        }
+        return material
 
 
 def key_of(text: str) -> str:
@@ -110,7 +101,7 @@ def parse(data: bytes, label: str) -> list[Rated]:
             inside = _member(package, f"{top}/{INSIDE}")
         with tarfile.open(fileobj=io.BytesIO(inside)) as archive:
             return [each for domain, name in DOMAINS.items() for each in _of_domain(archive, domain, name)]
-    except (*DAMAGE, KeyError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{label}: no whole source distribution of vaderSentiment with ratings ({error}).") from error
 
 
