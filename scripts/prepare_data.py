@@ -6,14 +6,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ntl.config import Config, build, compose
 from ntl.config.cli import BAD_INPUT, DONE, Parser, report
-from ntl.config.composition import known_datasets
 from ntl.config.folders import choices
 from ntl.system.errors import UserError
 from ntl.system.secrets import redact
+
+if TYPE_CHECKING:
+    from ntl.config import Config
 
 ALL = "all"
 EXAMPLES = """examples:
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not chosen:
         raise UserError(f"no data set named; choose all, or some of {names}.")
     scale = [] if any(word.startswith("scale=") for word in overrides) else ["scale=paper"]
+    from ntl.config import compose
+    from ntl.config.composition import known_datasets
+    from ntl.data.raw import Missing
+
     # Composed first: a mistake in a setting shows before anything is downloaded.
     wanted = known_datasets() if ALL in chosen else dict.fromkeys(chosen)
     configs = {name: compose([f"dataset={name}", *scale, *overrides]) for name in wanted}
@@ -70,8 +75,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
     else:
         print_table(reports, failures)
-    from ntl.data.raw import Missing
-
     return DONE if all(isinstance(error, Missing) for error in failures.values()) else BAD_INPUT
 
 
@@ -79,8 +82,9 @@ def say(line: str) -> None:
     print(redact(line), file=sys.stderr, flush=True)
 
 
-def prepare(config: Config, data_dir: Path | None, *, verify: bool, download: bool) -> dict[str, Any]:
+def prepare(config: "Config", data_dir: Path | None, *, verify: bool, download: bool) -> dict[str, Any]:
     """Prepare a data set, or check what is prepared; what was done, by split."""
+    from ntl.config import build
     from ntl.data.prepared import Prepared
 
     prepared = Prepared(build(config.dataset), data_dir or config.data_dir)

@@ -86,7 +86,7 @@ def test_an_index_that_is_not_reached_is_one_line(index: Path, tmp_path: Path) -
     said: list[str] = []
     file = raw.package_file("made-up==1.0", "made_up-1.0.tar.gz", "0" * 64)
     with pytest.raises(raw.Missing, match=r"it is to be had as the package made-up==1\.0 \(pip download --no-deps"):
-        raw.read(file, lambda content, label: content, tmp_path / "data", said.append)
+        raw.read(file, tmp_path / "data", said.append)
     assert said[1].startswith("pip download made-up==1.0 failed (")
     assert said[1].endswith("; is the package index reached?")
     assert "\n" not in said[1]

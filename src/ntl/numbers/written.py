@@ -1,15 +1,15 @@
-r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12)", "12 %", "1e-5".
+r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12)", "12 %", "6.02 x 10^23".
 
     answer = value | "(" value ")" | "\boxed{" answer "}"      parentheses are a minus
     value  = [sign] [currency] [sign] digits [exponent] [unit]
 
 Spaces and apostrophes group digits by three; of point and comma one is the decimal mark of the whole column, and the
-other groups, too. Which one it is, is told, or a value tells that makes sense in one way alone: "1,234" may be 1234 or
-1.234, "1,5", "0,123", "1,234,567" and "1.234,5" may not. A column in which none tells is refused, and one in which two
-tell different things.
+other groups, too ("1,23,456" is a group of the Indian kind). Which one it is, is told, or a value tells that makes
+sense in one way alone: "1,234" may be 1234 or 1.234, "1,5", "0,123", "1,234,567" and "1.234,5" may not. A column in
+which none tells is refused, and one in which two tell different things.
 
 Unit and currency are the same in every value of a column, and left out: 12 % is 12. A sign is a hyphen, any dash or a
-minus sign. What is more than one number, a fraction, a power, a date or a range is refused.
+minus sign. What is more than one number, a fraction, a date or a range is refused.
 """
 
 import re
@@ -28,19 +28,31 @@ Place = tuple[str, str]  # where an answer stands, and its text
 _FOLDED = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _FOLDED |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
 _FOLDED |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ") | {ord("\u2019"): "'", ord("\u02bc"): "'"}
+_RAISED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
 _BOXED = re.compile(r"(?:\$|\\\(|\\\[)?\s*\\boxed\s*\{([^{}]*)\}\s*(?:\$|\\\)|\\\])?\.?")
+_SYMBOL = r"\\?[$¢£¤¥฿\u20a0-\u20cf]"
+_CODES = (
+    "AED|ARS|AUD|BDT|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KES|KRW|MXN|MYR|NGN|NOK|NZD|"
+    "PEN|PHP|PKR|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
+)
 _VALUE = re.compile(
-    r"(?P<sign>[+-]?)\s*(?P<currency>[A-Z]{0,3}\\?[$¢£¤¥฿\u20a0-\u20cf]|)\s*(?P<inner>[+-]?)\s*"
-    r"(?P<digits>[.,]?[0-9](?:[.,' ]?[0-9])*\.?)(?:[eE](?P<exponent>[+-]?[0-9]+))?\s*(?P<unit>.*)",
+    rf"(?P<sign>[+-]?)\s*(?P<currency>[A-Z]{{0,3}}{_SYMBOL}|{_CODES}|(?:Rs|Fr|kr)\.?|)\s*(?P<inner>[+-]?)\s*"
+    r"(?P<digits>[.,]?[0-9](?:[.,' ]?[0-9])*\.?)"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]+)|\s*[x×·⋅*]\s*10(?:\s*(?:\^|\*\*)\s*\{?(?P<power>[+-]?[0-9]+)\}?"
+    r"|(?P<raised>[⁺⁻]?[⁰¹²³⁴-⁹]+)))?"
+    r"\s*(?P<unit>.*)",
     re.DOTALL,
 )
 # Up to three words without digits of their own: "kg", "km/h", "m2", "% p.a.", "US gallons".
 _UNIT = re.compile(r"(?![xX][0-9])[^\s0-9][^\s,;:=<>~|]*(?: [^\s0-9,;:=<>~|+\-/][^\s,;:=<>~|]*){0,2}")
 _LONGEST_UNIT = 30
-_WHOLE = r"(?P<whole>[0-9]+|[1-9][0-9]{{0,2}}(?P<mark>[' {groups}])[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*)?"
+_WHOLE = r"[0-9]+|[1-9][0-9]{{0,2}}(?P<mark>[' {groups}])[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*{indian}"
 _DIGITS = {
-    POINT: re.compile(_WHOLE.format(groups=COMMA) + r"(?:\.(?P<fraction>[0-9]*))?"),
-    COMMA: re.compile(_WHOLE.format(groups=POINT) + r"(?:,(?P<fraction>[0-9]+))?"),
+    POINT: re.compile(
+        rf"(?P<whole>{_WHOLE.format(groups=COMMA, indian='|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}')})?"
+        r"(?:\.(?P<fraction>[0-9]*))?"
+    ),
+    COMMA: re.compile(rf"(?P<whole>{_WHOLE.format(groups=POINT, indian='')})?(?:,(?P<fraction>[0-9]+))?"),
 }
 
 
@@ -68,24 +80,30 @@ def read_value(text: str) -> Value | None:
     signs = found["sign"] + found["inner"]
     if len(signs) > 1 - negative:
         return None
-    minus = negative or signs == "-"
-    numerals = {mark: _numeral(found["digits"], found["exponent"] or "", minus, mark) for mark in _DIGITS}
+    raised = found["raised"] and found["raised"].translate(_RAISED)
+    exponent, minus = found["exponent"] or found["power"] or raised or "", negative or signs == "-"
+    numerals = {mark: _numeral(found["digits"], exponent, minus, mark) for mark in _DIGITS}
     known = {mark: numeral for mark, numeral in numerals.items() if numeral is not None}
-    unit = " ".join(filter(None, [found["currency"].replace("\\", ""), found["unit"].lstrip("\\")]))
+    unit = " ".join(filter(None, [found["currency"].lstrip("\\"), found["unit"].lstrip("\\")]))
     return Value(known, unit) if known else None
 
 
 def _is_unit(text: str) -> bool:
-    category = unicodedata.category(text[0])
-    begins = text[0] in "%‰°" or text[:2] in ("\\%", "\\$") or category[0] == "L" or category in ("Sc", "So")
+    begins = text[0] in "%‰°" or text[:2] in ("\\%", "\\$") or unicodedata.category(text[0]) in _BEGIN
     return begins and len(text) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(text))
+
+
+_BEGIN = ("Lu", "Ll", "Lt", "Lm", "Lo", "Sc", "So")
 
 
 def _numeral(digits: str, exponent: str, minus: bool, mark: str) -> str | None:
     found = _DIGITS[mark].fullmatch(digits)
-    if found is None or not (found["whole"] or found["fraction"]):
+    if found is None:
         return None
-    numeral = re.sub(r"[^0-9]", "", found["whole"] or "0") + (f".{found['fraction']}" if found["fraction"] else "")
+    whole, fraction = re.sub(r"[^0-9]", "", found["whole"] or ""), found["fraction"] or ""
+    if not whole + fraction:
+        return None
+    numeral = f"{whole or '0'}.{fraction}" if fraction else whole
     if exponent:
         value = parse_number(f"{numeral}e{exponent}")
         if value is None:
@@ -133,9 +151,10 @@ class Column:
 
     def see_unit(self, unit: str, text: str, place: str) -> None:
         """As ``see``, of an answer that is a number without text, so that nothing but its unit is to be compared."""
-        self._unit = self._unit or (unit, (place, text))
-        other, (at, first) = self._unit
-        if unit != other:
+        if self._unit is None:
+            self._unit = unit, (place, text)
+        elif unit != self._unit[0]:
+            other, (at, first) = self._unit
             raise ValueError(
                 f"the answer {text[:60]!r} has {_unit(unit)}, and {first[:60]!r} ({at}) has {_unit(other)}; give all "
                 "of them one unit, or none"
@@ -171,7 +190,8 @@ class Column:
         if not self.changed:
             return ""
         left_out = f"; {_unit(self._unit[0])} is left out" if self._unit and self._unit[0] else ""
-        return f"{self.changed:,} of {self.seen:,} answers rewritten: {', '.join(self._examples.values())}{left_out}"
+        examples = ", ".join(self._examples.values())
+        return f"{self.changed:,} of {self.seen:,} answers rewritten: {examples}{left_out}"
 
 
 def _unit(unit: str) -> str:
