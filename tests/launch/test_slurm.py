@@ -1,9 +1,10 @@
 """Jobs of a sweep and what squeue says of them, without a Slurm."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hydra.core.utils import JobStatus
@@ -148,16 +149,16 @@ def test_what_squeue_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> None:
+def task() -> Iterator[None]:
     """This process is the second task of the second of two nodes with four devices each."""
     pytest.importorskip("submitit")
     given = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "gpu[07-08]"}
     given |= {"SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "5"}
     given |= {"SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3", "RANK": "9"}
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+    with patch.dict(os.environ, given):  # also takes back what is set meanwhile
+        for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+            os.environ.pop(name, None)
+        yield
 
 
 @pytest.mark.usefixtures("task")
