@@ -286,7 +286,7 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
     if model.pretrained:
         line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
         idle |= dict.fromkeys(of_weights(model), line)
-    else:
+    elif model.path:
         idle["path"] = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
     for name, line in idle.items():
         for key in typed:
