@@ -89,10 +89,12 @@ def main() -> None:
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
     finally:
-        if swept and os.environ.get("RANK", "0") == "0":  # also where some of them failed
+        if swept:  # also where some of them failed
             from ntl.results.sweep import show_sweep
+            from ntl.training.folder import is_first
 
-            show_sweep(swept)
+            if is_first():
+                show_sweep(swept)
     for error in failures:
         raise error
 

@@ -23,7 +23,7 @@ from ntl.launch.sweep import train
 from ntl.results.sweep import show_sweep
 from ntl.system.errors import UserError, needs
 from ntl.system.secrets import print_traceback
-from ntl.training.folder import is_taken
+from ntl.training.folder import is_taken, say
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -205,7 +205,3 @@ def train_in_task(raw: "DictConfig") -> None:
     except Exception:
         print_traceback()
         sys.exit(1)
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
