@@ -31,7 +31,7 @@ for line in sys.stdin.read().splitlines():
     record = read_record(run(config))
     print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
     assert all(record.has(f"{split}/far") for split in record.correct)
-print("TABLE", len(build_table("weights", [], "tiny").commands))
+print("TABLE", sum(len(block.rows) for block in build_table("weights", [], "tiny").blocks))
 """
 # The settings of the recipe's data set are typed, limited, stored and restored like those of any other.
 KNOWN = """

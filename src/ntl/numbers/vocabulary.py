@@ -80,7 +80,7 @@ class NumberVocabulary:
                 f"vocab_size={vocab_size} does not hold the tokenizer's largest token id {needed - 1}: "
                 f"resize the model's embedding to at least {needed}, or leave vocab_size out"
             )
-        values = torch.full((vocab_size or needed,), math.nan)
+        values = torch.full((vocab_size or needed,), math.nan, dtype=torch.float32)
         places = find_place_tokens(vocab)
         known = {token_id: float(digit) for token_id, (digit, _) in places.items()}
         if not places:
