@@ -74,7 +74,7 @@ def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
     release(RJokes, validation=jokes, test=jokes)
     release(MultiRC)
-    monkeypatch.setitem(main.__globals__, "known_datasets", lambda: ["multirc", "noisy_numbers", "rjokes"])
+    monkeypatch.setattr("ntl.config.composition.known_datasets", lambda: ["multirc", "noisy_numbers", "rjokes"])
     return data_dir
 
 
