@@ -2,12 +2,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rows import ACCURACY, MAE, make_row, values
 from rows import record as record_of
 
 from ntl.config.folders import CONFIG_DIR
-from ntl.results import RunRecord, build_table, pack_bits, pack_errors
+from ntl.results import RunRecord, pack_bits, pack_errors
 from ntl.results.notes import MODELS, control_note, example_notes, notes, warnings
 from ntl.results.spec import BlockSpec, Role, ScaleSpec
 from ntl.results.statistics import bootstrap_difference
@@ -17,19 +16,6 @@ from ntl.results.table import Row, Seeds
 def test_every_model_has_a_name() -> None:
     files = {path.stem.removesuffix("_regression") for path in (Path(CONFIG_DIR) / "model").glob("*.yaml")}
     assert set(MODELS) == files - {"hf"}  # whose name is made of the weights
-
-
-@pytest.mark.parametrize(
-    ("name", "scale", "title"),
-    [
-        ("quickstart", "tiny", "Quickstart: two tasks of a minute, a tiny GPT-2"),
-        ("table7", "small", "Table 7: tokenizers on integer arithmetic, T5-Small from scratch"),
-        ("table4", "tiny", "Table 4 with a tiny T5 in place of T5-Small: regression with a token head and with a regr"),
-        ("table1", "tiny", "Table 1 with a tiny T5, a tiny Regression Transformer and a tiny xVal in place of T5-Bas"),
-    ],
-)
-def test_the_title_names_the_models_that_ran_and_those_they_stand_in_for(name: str, scale: str, title: str) -> None:
-    assert build_table(name, [], scale).title.startswith(title)
 
 
 def record(loss: str, seed: int, **changes: Any) -> RunRecord:
@@ -48,14 +34,6 @@ def remarks(*records: RunRecord, part: ScaleSpec | None = None, note: str = "") 
     scales = {"tiny": part or ScaleSpec(seeds=[1, 2])}
     block = BlockSpec("t", "noisy_numbers", columns, [row.spec for row in rows], scales, note=note)
     return [*warnings(block, "tiny", rows), *notes(block, "tiny", rows)]
-
-
-def test_stand_ins_are_named() -> None:
-    part = ScaleSpec(seeds=[1], replace={"model=t5_base": "model=t5_tiny", "loss=a": "loss=b"})
-    text = "At scale=tiny t5_tiny stands in for t5_base{}. The paper's numbers are those of the published models."
-    assert remarks(part=part) == [text.format("")]
-    part.groups = ["T5"]
-    assert remarks(part=part) == [text.format("; the other models are left out")]
 
 
 ORIGIN = "From 2 run records, commit 0123456, device cpu."
@@ -113,39 +91,19 @@ def scored(*scores: Seeds, learnt: list[bool] | None = None) -> list[Row]:
 GAINS = (values(4, 5, 6), values(3.5, 4.5, 5.5), values(2.0, 3.0, 4.1), values(3.0, 4.0, 5.0))
 
 
-@pytest.mark.parametrize(
-    ("rows", "note"),
-    [
-        (scored(*GAINS), "of the largest gain over ce, MAE: -0.50 of -1.97 (ntl_was), 25%."),
-        # A row that has not learnt has no gain to share.
-        (
-            scored(*GAINS, learnt=[False, False, False, True]),
-            "of the largest gain over ce, MAE: -0.50 of -1.00 (ntl_mse), 50%.",
-        ),
-        (scored(*GAINS, learnt=[False] * 4), "no NTL row beats a constant answer, so there is no gain to share."),
-        # A gain within the spread of the seeds is none.
-        (
-            scored(*GAINS[:2], values(1, 6, 5), values(5, 6, 7)),
-            "no NTL row gains more over ce than its seeds vary in MAE.",
-        ),
-        # Too few seeds say nothing.
-        (scored(*[values(4, 5)] * 4), ""),
-    ],
-)
-def test_the_share_of_the_control_in_the_largest_gain(rows: list[Row], note: str) -> None:
-    assert control_note([MAE], rows) == ([f"{LEAD}{note}"] if note else [])
-
-
-def test_a_gain_is_over_the_row_of_the_same_tokenizer() -> None:
-    """Stock CE 9, digit CE 5, control 4.5, digit WAS 3: over stock CE the control would have 75%."""
-    about = {"stock CE": Role.baseline, "digit CE": Role.other, "control": Role.control, "digit WAS": Role.ntl}
-    pins = [{"tokenizer": "default" if name == "stock CE" else "digit", "loss": name} for name in about]
-    rows = [
-        make_row(label, {"test/mae": each}, role, pins=pin)
-        for (label, role), pin, each in zip(about.items(), pins, (values(8, 9, 10), *GAINS[:3]), strict=True)
+def test_the_share_of_the_control_in_the_largest_gain() -> None:
+    assert control_note([MAE], scored(*GAINS)) == [
+        f"{LEAD}of the largest gain over ce, MAE: -0.50 of -1.97 (ntl_was), 25%."
     ]
-    note = f"{LEAD}of the largest gain over digit CE, MAE: -0.50 of -1.97 (digit WAS), 25%."
-    assert control_note([MAE], rows) == [note]
+    # A row that has not learnt has no gain to share, and a gain within the spread of the seeds is none.
+    assert control_note([MAE], scored(*GAINS, learnt=[False, False, False, True])) == [
+        f"{LEAD}of the largest gain over ce, MAE: -0.50 of -1.00 (ntl_mse), 50%."
+    ]
+    none = f"{LEAD}no NTL row beats a constant answer, so there is no gain to share."
+    assert control_note([MAE], scored(*GAINS, learnt=[False] * 4)) == [none]
+    within = f"{LEAD}no NTL row gains more over ce than its seeds vary in MAE."
+    assert control_note([MAE], scored(*GAINS[:2], values(1, 6, 5), values(5, 6, 7))) == [within]
+    assert control_note([MAE], scored(*[values(4, 5)] * 4)) == []  # too few seeds say nothing
 
 
 def gain_record(seed: int, correct: list[bool], errors: list[float | None], data: str = "a") -> RunRecord:
@@ -178,10 +136,3 @@ def test_examples_are_averaged_over_the_seeds_before_they_are_drawn() -> None:
     )
     assert right.endswith("1 row with 0 in the interval.")
     assert error.startswith(f"All 40 test answers: MAE minus ce, {tail}ntl_was -1.50 [")
-
-
-def test_a_note_on_a_sample_of_the_answers_says_so_in_its_first_words() -> None:
-    sampled = [{1: gain_record(1, [True] * 8, [error] * 4)} for error in (4.0, 2.0)]
-    right, error = example_notes([ACCURACY, MAE], answered(*sampled))
-    assert right.startswith("All 8 test answers: accuracy")
-    assert error.startswith("Only 4 of the 8 test answers, as the records keep the errors of no more; ")
