@@ -134,16 +134,6 @@ def test_the_parts_are_those_of_the_functions() -> None:
         torch.testing.assert_close(joint.total, base + 0.3 * number)
 
 
-def test_denominators_of_a_whole_step() -> None:
-    """Two halves, divided by the counts of both, add up to the whole: batch 8 equals 8 accumulated batches of 1."""
-    logits, labels = batch()
-    whole, (gradient,) = computed("fused", logits, labels)
-    counts = {"base_count": whole.base.count, "number_count": whole.number.count}
-    halves = [computed("fused", logits[i : i + 2], labels[i : i + 2], **counts) for i in (0, 2)]
-    torch.testing.assert_close(sum(half[0].total for half in halves), whole.total)
-    torch.testing.assert_close(torch.cat([half[1][0] for half in halves]), gradient)
-
-
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 def test_anything_in_an_ignored_row(poison: float) -> None:
     logits, labels = batch((3, 7), torch.float32)
