@@ -73,7 +73,7 @@ def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(famil
 
 
 OWN = [
-    {"repetition_penalty": 5.0, "suppress_tokens": [2, 3, 4], "forced_eos_token_id": 3, "forced_bos_token_id": 4},
+    {"repetition_penalty": 5.0, "suppress_tokens": [2, 5], "forced_eos_token_id": 3, "forced_bos_token_id": 4},
     {"bad_words_ids": [[5], [6]], "length_penalty": -5.0, "min_new_tokens": 4, "sequence_bias": [[[2], 9.0]]},
     {"do_sample": True, "temperature": 9.0, "top_k": 2, "num_beams": 3, "num_return_sequences": 3},
     {"max_length": 1, "max_new_tokens": 1, "return_dict_in_generate": True, "output_scores": True},

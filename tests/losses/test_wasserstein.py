@@ -65,14 +65,6 @@ def test_was_cdf_and_crps_on_any_vocabulary(vocab: NumberVocabulary, seed: int):
         assert crps[row].item() == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
-def test_equal_values_are_one_outcome():
-    # All mass on one of the two tokens of value 5 is a perfect prediction of the other one.
-    distribution = torch.tensor([1.0, 0, 0, 0, 0, 0], dtype=torch.float64)
-    logits = point_logits(distribution, IRREGULAR)
-    for loss in (ntl_was_cdf, ntl_crps, ntl_was):
-        assert loss(logits, torch.tensor(6), IRREGULAR).item() == 0
-
-
 def expected_loss(loss: Loss, prediction: Tensor, truth: Tensor) -> float:
     """Return the mean loss of one prediction over labels drawn from the true distribution."""
     logits = point_logits(prediction, DIGITS).expand(10, -1)

@@ -110,10 +110,3 @@ def test_a_peft_model(settings: str) -> None:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = [torch.autograd.grad(made.square().sum(), trained) for made in (logits, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
-
-
-def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:
-    peft = pytest.importorskip("peft")
-    settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-    with pytest.raises(UserError, match="its logits cannot be computed from its hidden states"):
-        checked_lm_head(peft.get_peft_model(decoder("llama"), settings))

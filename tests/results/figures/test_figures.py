@@ -6,12 +6,10 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
-from ntl.results.figures import page
 from ntl.results.figures.seeds import gaps
 from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_names, load_figure_spec
 from ntl.results.figures.style import LOOKS, Drawing, panels, style, write
@@ -49,13 +47,6 @@ def test_only_the_runs_of_the_rows(tiny_record) -> None:
         Panel(replace(PRODUCTS, rows=["GCE"]), [], "here")
 
 
-def test_a_stand_in_and_the_model_whose_place_it_takes() -> None:
-    stands_in = Panel(PanelSpec("table5", ["CE"], "tiny", group="Granite 3.1 1B (MoE)"), [], "here")
-    assert (stands_in.model, stands_in.place) == ("a tiny Granite MoE", "Granite 3.1 1B (MoE)")
-    own = Panel(PRODUCTS, [], "here")
-    assert (own.model, own.place) == ("a tiny GPT-2", "a tiny GPT-2")
-
-
 def drawing(value: float = 1.0) -> Drawing:
     figure, (left, right) = panels(3.25, 2.0, 2)
     left.plot([0, value], label="a")
@@ -85,15 +76,6 @@ def test_the_probabilities_are_of_published_runs_and_name_no_folder() -> None:
     known = json.loads((RESULTS / "benchmarks" / "calibration_tiny.json").read_text())
     assert known.keys() <= {path.stem for path in (RESULTS / "runs").glob("*.json")}
     assert all("digits" in scores for splits in known.values() for scores in splits.values())
-
-
-def test_the_page_shows_each_figure_with_its_caption() -> None:
-    made = FigureSpec("A title", "", "", formats=["pdf", "svg"], name="a")
-    text = page([Drawing(made, Figure(), "A caption.")], [load_figure_spec("figure4")])
-    assert "## A title\n\n![A title](a.png)\n\nA caption. [pdf](a.pdf) [svg](a.svg)\n" in text
-    assert "Not drawn" in text
-    assert text.endswith("\n- Figure 4: epochs until the relative error is small, by digits of the two factors\n")
-    assert "Not drawn" not in page([])
 
 
 def test_what_the_intervals_tell_apart_by_hand() -> None:
