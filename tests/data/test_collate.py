@@ -16,7 +16,6 @@ from ntl.data.collate import (
     Seq2SeqCollator,
     masked_number_collator,
     regression_collator,
-    signed_ln,
     token_collator,
 )
 
@@ -135,13 +134,10 @@ def test_the_last_number_of_the_answer_is_masked(masked: MaskedNumberCollator) -
 
 
 def test_padding_stands_on_the_right_and_counts_one(masked: MaskedNumberCollator) -> None:
-    short = _with_values([(TEXT, 1.0)], [(NUM, 0.0)])
-    batch = masked([short, FIRST])
-    assert batch["input_ids"].tolist()[0] == [TEXT, MASK, END, PAD, PAD]
-    assert batch["attention_mask"].tolist()[0] == [1, 1, 1, 0, 0]
-    assert batch["number_values"].tolist()[0] == [1, 1, 1, 1, 1]
-    assert batch["number_positions"].tolist() == [1, 3]
-    assert batch["number_labels"].tolist()[0] == 0
+    batch = masked([_with_values([(TEXT, 1.0)], [(NUM, 0.0)]), FIRST])
+    names = ("input_ids", "attention_mask", "number_values", "number_positions", "number_labels")
+    expected = [[TEXT, MASK, END, PAD, PAD], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1], 1, 0]
+    assert [batch[name].tolist()[0] for name in names] == expected
 
 
 def test_a_prediction_sees_nothing_of_what_it_predicts(masked: MaskedNumberCollator) -> None:
@@ -159,11 +155,6 @@ def test_a_regression_reads_the_question_alone() -> None:
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert (batch["labels"].tolist(), batch["labels"].dtype) == ([-3.25, 1e6], torch.float32)
     assert set(collator.prompts(targets)) == {"input_ids", "attention_mask"}
-
-
-@pytest.mark.parametrize(("value", "scaled"), [(0, 0), (math.e - 1, 1), (1 - math.e, -1), (1e300, math.log(10) * 300)])
-def test_the_scale(value: float, scaled: float) -> None:
-    assert signed_ln(np.array([value]))[0] == pytest.approx(scaled, rel=1e-14)
 
 
 def test_the_longest_input(masked: MaskedNumberCollator) -> None:

@@ -94,11 +94,7 @@ def test_what_is_damaged_is_made_again(tmp_path: Path, name: str) -> None:
     folder = _encode(tmp_path).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / name).write_bytes(before[name][:-1])
-    said: list[str] = []
-    again = _encode(tmp_path, log=said.append)
-    assert len(said) == 1
-    assert said[0].startswith(f"{folder}: damaged (")
-    assert said[0].endswith("): tokenizing again")
+    again = _encode(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert _texts(again[2]) == (["1", "<unk>"], ["1", "</s>"])
 
@@ -205,7 +201,7 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, bloc
         sizes = np.array([len(ids) for pair in examples for ids in pair], dtype=np.int64)
         return Block(tokens, sizes, tokens / 7, truncated=len(examples))
 
-    folder = tmp_path_factory.mktemp("encoded") / "new"
+    folder = tmp_path_factory.mktemp("encoded")
     write_encoded(folder, map(block, blocks), "<u2", with_values=True)
     examples = [example for part in blocks for example in part]
     for dataset in (EncodedDataset(folder), pickle.loads(pickle.dumps(EncodedDataset(folder)))):
