@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.number_tokenizers import XValTokenizer
+from ntl.tokenizers.xval import XValTokenizer
 
 
 @pytest.fixture(scope="module")

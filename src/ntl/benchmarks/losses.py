@@ -102,11 +102,9 @@ def benchmark(
 ) -> Iterator[Row]:
     """Measure every part of every loss at one setting. Raises UserError for an unknown device or loss."""
     check(setting.device, rounds)
-    if setting.vocab < 20:
-        raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
-    if not 0 <= setting.share <= 1:
-        raise UserError(f"--shares {setting.share}: a share is between 0 and 1")
     check_losses(losses)
+    if setting.vocab < 20 or not 0 <= setting.share <= 1:
+        raise UserError(f"--vocab {setting.vocab} --shares {setting.share}: at least 20, and between 0 and 1")
     torch.manual_seed(0)
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     names = [BASELINE, *(name for name in losses if name != BASELINE)]
