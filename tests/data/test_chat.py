@@ -195,16 +195,3 @@ def test_the_format_is_part_of_the_run_and_not_of_the_prepared_data(tmp_path: Pa
     assert len(folders) == 1
     assert "format" not in recorded(plain)["dataset"]
     assert recorded(chat)["dataset"]["format"] == "chat"
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("model=t5_tiny", "for decoder-only language models, and model=t5_tiny is t5"),
-        ("model=t5_tiny_regression", "model=t5_tiny_regression is t5_regression"),
-        ("model=gpt2_tiny dataset=induction", "dataset=induction has no questions"),
-    ],
-)
-def test_where_a_template_does_not_fit_is_one_line(words: str, why: str) -> None:
-    with pytest.raises(UserError, match=f"dataset.format=chat: .*{why}"):
-        compose(["dataset=rjokes", *words.split(), "dataset.format=chat"])

@@ -299,18 +299,3 @@ def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monk
         seen.add(tuple(config.contents.items()))
         (tmp_path / edit).write_text("9")
     assert len(seen) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_gsm8k_as_a_file_is_gsm8k(suffix: str, data_root: Path, tmp_path: Path) -> None:
-    own = Prepared(dataset_named("gsm8k"), tmp_path)
-    own.prepare(download=False)
-    for split in own.dataset.splits:
-        rows = Dataset.from_list([dict(row) for row in own.rows(split)])
-        path = str(tmp_path / f"{split}.{suffix}")
-        {"jsonl": rows.to_json, "csv": rows.to_csv, "parquet": rows.to_parquet}[suffix](path)
-    others = {f"{split}_path": str(tmp_path / f"{split}.{suffix}") for split in ("validation", "test")}
-    found = prepared(tmp_path, tmp_path / f"train.{suffix}", answers="reasoning", **others)
-    assert found.digests() == own.digests()

@@ -18,7 +18,7 @@ from ntl.data.sets import generated
 from ntl.data.sets.generated import PRIME, TERMS, Generated, PolynomialArithmetic, StarGraph, expression, side_of
 from ntl.data.sets.generated import answer_of as polynomial_of
 from ntl.data.sets.recall import FIRST, KEYS, SECOND, Induction, KeyValues, Needle, Place, names_of
-from ntl.tokenizers import load_tokenizer, train_tokenizer
+from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
 SMALL = {
@@ -166,31 +166,6 @@ def test_a_list_of_keys(side: str, seed: int, count: int) -> None:
     assert len(pairs) == len(dict(pairs)) == len({number for _, number in pairs}) == count
     assert row.question.endswith(f"{pairs[-1][0]}: {row.answer}. What is {pairs[-1][0]}?")
     assert side_of(" ".join(pairs[-1])) == side
-
-
-FEW_TESTS = {"train_rows": 3000, "validation_rows": 10, "test_rows": 30}
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        Needle(NeedleConfig(**FEW_TESTS, digits=2, lengths=[48], extrapolate_lengths=[56])),
-        KeyValues(KeyValuesConfig(**FEW_TESTS, digits=2, keys=[4], extrapolate_keys=[5])),
-    ],
-    ids=lambda dataset: dataset.name,
-)
-def test_a_pair_that_a_test_asks_for_is_never_asked_for_in_training(
-    dataset: Needle | KeyValues, tmp_path: Path
-) -> None:
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare(lambda line: None)
-    asked = {
-        split: {f"{row['question'].split()[-1]} {row['answer']}" for row in prepared.rows(split)}
-        for split in dataset.splits
-    }
-    # Of 64 x 90 pairs training has seen half.
-    assert len(asked["train"]) > 2000
-    assert not asked["train"] & (asked["interpolate"] | asked["extrapolate"])
 
 
 X = sympy.Symbol("x")
@@ -344,24 +319,3 @@ def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
     for part in (*FIRST[:40], *SECOND[:40]):
         assert tokenizer.tokenize(part) == [f"\u2581{part}"]
     assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(("name", "before"), [("t5", ""), ("gpt2", " ")])
-def test_each_part_is_one_token_of_published_tokenizers(name: str, before: str, data_root: Path) -> None:
-    tokenizer = load_tokenizer(data_root / "tokenizers" / name)
-    lengths = {part: len(tokenizer.tokenize(f"{before}{part}")) for part in (*FIRST, *SECOND)}
-    assert {part: length for part, length in lengths.items() if length != 1} == {}
-
-
-@pytest.mark.parametrize(("model", "answers"), [("t5_tiny", "continues"), ("xval_tiny", "continues"), ("rt_tiny", "")])
-def test_only_decoders_read_it(model: str, answers: str) -> None:
-    with pytest.raises(UserError, match=f"model={model} dataset=induction: its answer {answers}"):
-        compose([f"model={model}", "dataset=induction"])
-
-
-@pytest.mark.parametrize("dataset", ["polynomial", "star_graph"])
-def test_a_model_that_writes_numbers_in_another_way_does_not_read_exact_answers(dataset: str) -> None:
-    with pytest.raises(UserError, match=f"model=rt_tiny dataset={dataset}: its answer is matched symbol by symbol"):
-        compose(["model=rt_tiny", f"dataset={dataset}"])
-    compose(["model=t5_tiny", f"dataset={dataset}"])

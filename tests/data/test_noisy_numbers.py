@@ -8,7 +8,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets.noisy_numbers import WORDS, NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 
 def made(folder: Path, **settings: float) -> Prepared:
@@ -91,14 +91,3 @@ def test_too_many_held_out_rows(tmp_path: Path) -> None:
     message = r"dataset.test_rows \+ dataset.validation_rows = 18001: there are 36000 questions"
     with pytest.raises(UserError, match=message):
         made(tmp_path, test_rows=18_000, validation_rows=1)
-
-
-def test_what_knowing_the_tens_digit_alone_is_worth(dataset: NoisyNumbers) -> None:
-    """The score in results/LOG.md of answering the middle of the right ten, over every question there is."""
-    questions = [
-        f"{word} {a} {b} {e} =" for word in WORDS for a in range(10, 100) for b in range(10) for e in range(10)
-    ]
-    truths = [float(dataset.truth(question)) for question in questions]
-    squares = [(truth - (10 * (truth // 10) + 5)) ** 2 for truth in truths]
-    log = (Path(__file__).resolve().parents[2] / "results" / "LOG.md").read_text(encoding="utf-8")
-    assert f"{math.sqrt(math.fsum(squares) / len(squares)):.2f} over all questions of the data set" in log

@@ -209,14 +209,6 @@ def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Pa
     assert fingerprint["licence"].startswith("Reddit's API terms")
 
 
-def test_equal_jokes_fall_on_one_side() -> None:
-    # sha1("a") begins with 86f7e437, in base ten 2264392759.
-    assert not held_out("a")
-    assert [word for word in map(str, range(30)) if held_out(word)] == [
-        word for word in map(str, range(30)) if int(hashlib.sha1(word.encode()).hexdigest()[:8], 16) % 10 == 0
-    ]
-
-
 @pytest.mark.data
 def test_the_real_files_of_rjokes(data_root: Path, tmp_path: Path) -> None:
     prepared = made(RJokes, tmp_path, allow_dev_training=True)

@@ -134,9 +134,8 @@ def numbered(split: str, rows: Iterable[tuple[str, ...]], total: int | None = No
     largest = len(rows) if total is None and isinstance(rows, Sequence) else total or 0
     width = max(5, len(str(largest - 1)))
     for index, (question, answer, *group) in enumerate(rows):
-        yield Example(
-            id="/".join([split, *filter(None, group), f"{index:0{width}d}"]), question=question, answer=answer
-        )
+        name = "/".join([split, *filter(None, group), f"{index:0{width}d}"])
+        yield Example(id=name, question=question, answer=answer)
 
 
 def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:

@@ -23,9 +23,7 @@ from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
 FORMAT = 6
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
-# Rows encoded at a time.
-CHUNK = 5_000
-PARTS = ((0, "question"), (1, "answer"))
+CHUNK = 5_000  # rows encoded at a time
 SAY_SECONDS = 15.0
 REMEDY = "take another model"
 Row = Mapping[str, Any]
@@ -78,9 +76,9 @@ def encode_dataset(
 
 def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False) -> None:
     """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    about = dict.fromkeys(("truncated", "unknown", "longest_question", "longest_answer", "longest_example"), 0)
+    about: dict[str, int] = {"truncated": 0, "unknown": 0}
     names = ("tokens", "offsets", "values") if with_values else ("tokens", "offsets")
-    total, offsets = 0, 1
+    total, offsets, longest = 0, 1, {"question": 0, "answer": 0, "example": 0}
     with ExitStack() as stack:
         files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
         files["offsets"].write(np.zeros(1, "<i8").tobytes())
@@ -94,9 +92,10 @@ def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_v
             about["unknown"] += block.unknown
             questions, answers = block.sizes[::2], block.sizes[1::2]
             for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
-                about[f"longest_{part}"] = max(about[f"longest_{part}"], int(sizes.max(initial=0)))
+                longest[part] = max(longest[part], int(sizes.max(initial=0)))
     for name in names:
         sync(folder / f"{name}.bin")
+    about |= {f"longest_{part}": size for part, size in longest.items()}
     layout = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
     (folder / ABOUT).write_text(json.dumps({**about, **layout}), encoding="utf-8")
 
@@ -115,11 +114,11 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[di
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
     block = Encoder(tokenizer, **settings)(rows)
     columns = {"ids": block.tokens} | ({} if block.values is None else {"values": block.values})
-    cut = {name: np.split(values, block.sizes.cumsum()[:-1]) for name, values in columns.items()}
-    return [
-        {f"{part}_{name}": pieces[2 * index + place] for name, pieces in cut.items() for place, part in PARTS}
-        for index in range(len(rows))
-    ]
+    found: dict[str, list[np.ndarray]] = {}
+    for name, values in columns.items():
+        pieces = np.split(values, block.sizes.cumsum()[:-1])[: 2 * len(rows)]
+        found |= {f"question_{name}": pieces[::2], f"answer_{name}": pieces[1::2]}
+    return [dict(zip(found, example, strict=True)) for example in zip(*found.values(), strict=True)]
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:

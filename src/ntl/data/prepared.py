@@ -84,8 +84,7 @@ class Prepared:
     """
 
     def __init__(self, dataset: TextDataset, data_dir: Path | str) -> None:
-        self.dataset = dataset
-        self.data_dir = Path(data_dir)
+        self.dataset, self.data_dir = dataset, Path(data_dir)
 
     def find(self) -> Path | None:
         """The prepared folder, if there is one."""
@@ -232,9 +231,8 @@ def _checked(folder: Path, split: str, manifest: dict[str, Any]) -> Rows:
     if split not in manifest["splits"] or not path.is_file():
         raise UserError(f"{path}: missing; {_remedy(folder)}.")
     if sha256_of(path) != manifest["splits"][split]["sha256"]:
-        raise UserError(
-            f"{path}: not the file that was prepared: its sha256 differs from {MANIFEST}; {_remedy(folder)}."
-        )
+        wrong = f"not the file that was prepared: its sha256 differs from {MANIFEST}"
+        raise UserError(f"{path}: {wrong}; {_remedy(folder)}.")
     return Rows(path)
 
 

@@ -114,21 +114,18 @@ class XValTokenizer(PreTrainedTokenizerFast):
         if is_split_into_words or text_pair is not None:
             raise ValueError("xVal reads the numbers of whole texts, one at a time: join them first")
         tensors, single = kwargs.pop("return_tensors", None), isinstance(text, str)
-        read = [self.number_reader()(each) for each in ([text] if single else text)]
-        written = [each for each, _ in read]
+        found, number = [self.number_reader()(each) for each in ([text] if single else text)], self.number_token_id
+        written = [each for each, _ in found]
         batch = super()._encode_plus(written[0] if single else written, **kwargs)
         # The values by where ``[NUM]`` stands, since truncation may remove either end.
         places = ([match.start() for match in _TOKEN.finditer(each)] for each in written)
-        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, read, strict=True)]
-        encodings, number = batch.encodings or [], self.number_token_id
-        samples = batch.get("overflow_to_sample_mapping", range(len(encodings)))
+        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, found, strict=True)]
         rows = [
             [
-                values[sample][start] if token == number else 1.0
+                numbers[start] if token == number else 1.0
                 for token, (start, _) in zip(encoding.ids, encoding.offsets, strict=True)
             ]
-            for sample, encoding in zip(samples, encodings, strict=True)
+            for numbers, encoding in zip(values, batch.encodings or [], strict=True)
         ]
-        unbatched = single and "overflow_to_sample_mapping" not in batch
-        batch["number_values"] = rows[0] if unbatched else rows
-        return batch.convert_to_tensors(tensors, prepend_batch_axis=unbatched)
+        batch["number_values"] = rows[0] if single else rows
+        return batch.convert_to_tensors(tensors, prepend_batch_axis=single)

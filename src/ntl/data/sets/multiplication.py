@@ -64,7 +64,7 @@ def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
             "or extrapolation would test what was trained."
         )
     inner = list(product(inner_digits, inner_digits))
-    outer = [cell for cell in product([*inner_digits, far], repeat=2) if far in cell]
+    outer = [cell for cell in product([*inner_digits, far], [*inner_digits, far]) if far in cell]
     streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
     none = np.empty(0, dtype=np.int64)
 

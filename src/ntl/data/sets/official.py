@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 from ntl.config.data import GSM8KConfig, MultiRCConfig, RJokesConfig
 from ntl.data import raw
@@ -92,7 +93,7 @@ class RJokes(TextDataset):
     trains on nine tenths of dev and validates on the rest, by the sha1 of the joke.
     """
 
-    origin = raw.origin("rjokes")
+    origin: ClassVar[raw.Origin] = raw.origin("rjokes")
     config: RJokesConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
