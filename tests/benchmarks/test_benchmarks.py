@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ntl.benchmarks import data, training
-from ntl.benchmarks.implementations import Case, Setting, draw_labels, losses_of, number_vocabulary, run_case
+from ntl.benchmarks.implementations import Case, Setting, losses_of, run_case, vocabulary_and_labels
 from ntl.benchmarks.timing import measure, peak_bytes, summary
 from ntl.config import UserError, compose
 from ntl.system.machine import available_cores
@@ -62,8 +62,7 @@ def test_ratios_are_taken_within_a_turn() -> None:
 
 @pytest.mark.parametrize(("share", "count"), [(0.8, 13), (0.0, 0)])
 def test_the_share_of_number_labels_is_exact(share: float, count: int) -> None:
-    vocab = number_vocabulary(100)
-    labels = draw_labels(Setting(batch=2, length=8, vocab=100, share=share), vocab)
+    vocab, labels = vocabulary_and_labels(Setting(batch=2, length=8, vocab=100, share=share))
     assert labels.shape == (2, 8)
     assert int((~vocab.values[labels].isnan()).sum()) == count
 

@@ -56,14 +56,15 @@ def number_vocabulary(size: int) -> NumberVocabulary:
     return NumberVocabulary.from_values(values)
 
 
-def draw_labels(setting: Setting, vocab: NumberVocabulary) -> Tensor:
-    """Return random labels (B, T) with exactly the given share of digits, rounded; the others are text tokens."""
-    total = setting.batch * setting.length
+def vocabulary_and_labels(setting: Setting, ignored: float = 0.0) -> tuple[NumberVocabulary, Tensor]:
+    """Return the vocabulary, and random labels (B, T) of which the given shares, rounded, are digits, or ignored."""
+    vocab, total = number_vocabulary(setting.vocab), setting.batch * setting.length
     text = torch.arange(setting.vocab)[vocab.values.isnan()]
     labels = text[torch.randint(len(text), (total,))]
     positions = torch.randperm(total)[: round(setting.share * total)]
     labels[positions] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(positions),))]
-    return labels.reshape(setting.batch, setting.length)
+    labels[torch.randperm(total)[: round(ignored * total)]] = IGNORE_INDEX
+    return vocab.to(setting.device), labels.reshape(setting.batch, setting.length).to(setting.device)
 
 
 def check(device: str, rounds: int) -> None:
@@ -127,11 +128,7 @@ def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]
     The loss in place is last, because it overwrites the logits.
     """
     setting = case.setting
-    vocab = number_vocabulary(setting.vocab)
-    labels = draw_labels(setting, vocab)
-    flat = labels.view(-1)
-    flat[torch.randperm(len(flat))[: round(case.ignored * len(flat))]] = IGNORE_INDEX
-    vocab, labels = vocab.to(setting.device), labels.to(setting.device)
+    vocab, labels = vocabulary_and_labels(setting, case.ignored)
     flat = labels.flatten()
 
     def leaf(*shape: int, scale: float = 1.0) -> Tensor:
