@@ -98,7 +98,6 @@ def prepare(config: "Config", data_dir: Path | None, *, verify: bool, download: 
         "done": untouched if folder == before and folder.stat().st_ino == age else "prepared",
         "seconds": round(time.monotonic() - started, 2),
         "source": manifest["source"],
-        "missing": manifest.get("missing", {}),
         "splits": {
             split: {key: entry[key] for key in ("file", "rows", "sha256")}
             for split, entry in manifest["splits"].items()
@@ -116,9 +115,6 @@ def print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserErro
     for name, found in reports.items():
         for split, entry in found["splits"].items():
             table.add_row(name, split, str(entry["rows"]), entry["sha256"][:16])
-        for split, why in found["missing"].items():
-            table.add_row(name, split, "missing", "")
-            lines.append(f"{name} has no {split} rows: {why}.")
         lines.append(f"{name}: {found['done']} in {found['seconds']} s, {found['source']['kind']}: {found['folder']}")
     for name, error in failures.items():
         table.add_row(name, "", "not prepared", "")

@@ -166,8 +166,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     import hashlib
     from dataclasses import replace
 
-    from ntl.data.sets.melting_points import IDENTIFIERS, POINTS, MeltingPoints
-    from ntl.data.sets.sentiment import INSIDE, Sentiment
+    from ntl.data.sets.packaged import IDENTIFIERS, INSIDE, POINTS, MeltingPoints, Sentiment
 
     def tar(members: dict[str, bytes]) -> bytes:
         packed = io.BytesIO()

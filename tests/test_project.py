@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2100, "training": 4200, "numbers": 700, "tokenizers": 850, "models": 1200, "data": 3900},
-    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 1450, "benchmarks": 1000},
+    **{"losses": 2100, "training": 4200, "numbers": 600, "tokenizers": 750, "models": 1200, "data": 3450},
+    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 1450, "benchmarks": 900},
     **{"config": 2800, "system": 850},
 }
 MAX_FILES = 185

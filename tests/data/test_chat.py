@@ -5,9 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
@@ -74,11 +72,8 @@ def test_what_a_template_writes_before_an_answer_is_learned_and_not_shown(chat_t
     assert question.endswith("<|im_start|>assistant\n")
     assert answer == "<think>\n\n</think>\n\n5<|im_end|>"
     assert [chat.text(text) for text in ("<think>\n\n</think>\n\n5", "5", "")] == ["5", "5", ""]
-
-
-def test_a_template_that_writes_the_date_gives_the_same_ids_on_every_day(chat_tokenizer) -> None:
-    tokenizer = chat_tokenizer(first="{{ strftime_now('%d') }}")
-    assert shown(tokenizer, ROW)[0].startswith("26<|im_start|>")
+    dated = chat_tokenizer(first="{{ strftime_now('%d') }}")  # the same on every day
+    assert shown(dated, ROW)[0].startswith("26<|im_start|>")
 
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -149,13 +144,10 @@ def test_conversations_keep_what_was_said_before(read, chat_tokenizer) -> None:
     assert shown(tokenizer, rows[3])[0].startswith(start)
     with pytest.raises(UserError, match=r"'What is 3\+1\?' has earlier messages, .*dataset\.format=chat"):
         encode_rows(rows, tokenizer, decoder_only=True, max_length=99)
-
-
-def test_conversations_of_one_turn_are_questions_and_answers(read) -> None:
-    """Also for the byte: there is no further field."""
-    rows = [conversation(n) for n in range(9)]
+    # Those of one turn are questions and answers, without a further field.
+    single = [conversation(n) for n in range(9)]
     plain = [{"question": f"What is {n}+1?", "answer": str(n + 1)} for n in range(9)]
-    assert read(rows) == read(rows, format="chat") == read(plain)
+    assert read(single) == read(single, format="chat") == read(plain)
 
 
 NOT_READ: dict[str, tuple[Any, str]] = {
@@ -177,7 +169,7 @@ def test_a_conversation_that_cannot_be_read_is_named_by_its_line(case: str, read
     assert "\n" not in str(caught.value)
 
 
-def test_instructions_are_read_without_settings(read, tmp_path: Path) -> None:
+def test_instructions_are_read_without_settings(read) -> None:
     rows = [{"instruction": f"Add {n}", "input": "to 1" if n % 2 else "", "output": n + 1} for n in range(9)]
     expected = [(f"Add {n}\n\nto 1" if n % 2 else f"Add {n}", str(n + 1)) for n in range(9)]
     assert [(row["question"], row["answer"]) for row in read(rows)] == expected
@@ -188,15 +180,6 @@ def test_instructions_are_read_without_settings(read, tmp_path: Path) -> None:
     assert [row["question"] for row in named] == [f"Add {n}" for n in range(9)]
     both = [{**row, "question": f"{n}?", "answer": 4} for n, row in enumerate(rows)]
     assert [(row["question"], row["answer"]) for row in read(both)] == [(f"{n}?", "4") for n in range(9)]
-    path = tmp_path / "a.parquet"
-    nulls = [{**row, "input": row["input"] or None} for row in rows]
-    parquet.write_table(pyarrow.Table.from_pylist(nulls), path)
-    prepared = Prepared(dataset_named("file", tmp_path, path=str(path)), tmp_path / "data")
-    prepared.prepare(lambda line: None)
-    found = [
-        (row["question"], row["answer"]) for split in ("train", "validation", "test") for row in prepared.rows(split)
-    ]
-    assert sorted(found) == expected
 
 
 # ---- identity
@@ -212,16 +195,3 @@ def test_the_format_is_part_of_the_run_and_not_of_the_prepared_data(tmp_path: Pa
     assert len(folders) == 1
     assert "format" not in recorded(plain)["dataset"]
     assert recorded(chat)["dataset"]["format"] == "chat"
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("model=t5_tiny", "for decoder-only language models, and model=t5_tiny is t5"),
-        ("model=t5_tiny_regression", "model=t5_tiny_regression is t5_regression"),
-        ("model=gpt2_tiny dataset=induction", "dataset=induction has no questions"),
-    ],
-)
-def test_where_a_template_does_not_fit_is_one_line(words: str, why: str) -> None:
-    with pytest.raises(UserError, match=f"dataset.format=chat: .*{why}"):
-        compose(["dataset=rjokes", *words.split(), "dataset.format=chat"])

@@ -46,10 +46,6 @@ def test_the_defaults_are_the_paper_scale(name: str) -> None:
     assert set(dataset.test_splits) < set(dataset.splits)
 
 
-def test_values_can_be_replaced() -> None:
-    assert dataset_named("multiplication", max_digits=2, extrapolate_digits=3).config.max_digits == 2
-
-
 def test_mistakes_are_one_line() -> None:
     with pytest.raises(
         UserError, match=r"no data set 'noisy_number'; choose one of arithmetic, .* Did you mean 'noisy_numbers'"

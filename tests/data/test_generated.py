@@ -11,17 +11,14 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
 from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
-from ntl.data import dataset as datasets
-from ntl.data.dataset import Generated, side_of
 from ntl.data.prepared import Prepared
-from ntl.data.sets.induction import Induction
-from ntl.data.sets.key_values import KEYS, KeyValues, Place
-from ntl.data.sets.needle import Needle
-from ntl.data.sets.polynomial import PRIME, TERMS, PolynomialArithmetic, expression
-from ntl.data.sets.polynomial import answer_of as polynomial_of
-from ntl.data.sets.star_graph import Star, StarGraph
+from ntl.data.sets import generated
+from ntl.data.sets.generated import PRIME, TERMS, Generated, PolynomialArithmetic, StarGraph, expression, side_of
+from ntl.data.sets.generated import answer_of as polynomial_of
+from ntl.data.sets.recall import FIRST, KEYS, SECOND, Induction, KeyValues, Needle, Place, names_of
+from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
 SMALL = {
@@ -89,15 +86,11 @@ def test_no_question_of_a_test_is_asked_in_training(small: Prepared) -> None:
         assert len(asked[split]) == len(small.rows(split))
 
 
-def test_twice_the_same_and_another_seed_another_text(small: Prepared, tmp_path: Path) -> None:
-    assert made(SMALL[small.dataset.name], tmp_path / "again").fingerprint() == small.fingerprint()
-    other = made(SMALL[small.dataset.name], tmp_path / "other", seed=1).fingerprint()["files"]
-    assert not set(other.values()) & set(small.fingerprint()["files"].values())
-
-
-def test_the_text_is_pinned(small: Prepared) -> None:
+def test_the_text_is_pinned_and_another_seed_gives_another(small: Prepared, tmp_path: Path) -> None:
     digests = sorted(small.digests().items())
     assert " ".join(digest[:16] for _, digest in digests) == PINNED[small.dataset.name]
+    other = made(SMALL[small.dataset.name], tmp_path / "other", seed=1).fingerprint()["files"]
+    assert not set(other.values()) & set(small.fingerprint()["files"].values())
 
 
 def test_more_training_rows_leave_the_tests_as_they_are(small: Prepared, tmp_path: Path) -> None:
@@ -128,11 +121,11 @@ def test_settings_that_do_not_fit(name: str, changes: dict, line: str, tmp_path:
 
 
 def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "TRIES", 200)
+    monkeypatch.setattr(generated, "TRIES", 200)
     with pytest.raises(UserError, match=r"dataset=key_values: interpolate has \d+ rows, and only \d+ different ones"):
         made(SMALL["key_values"], tmp_path, digits=2, keys=[1], depths=[0], test_rows=800, extrapolate_keys=[2])
     with pytest.raises(UserError, match="too few different questions with these settings: none of 200 is for test"):
-        datasets.drawn_on("test", lambda: "Tom Hill")
+        generated.drawn_on("test", lambda: "Tom Hill")
 
 
 def test_training_asks_for_every_slot() -> None:
@@ -140,6 +133,7 @@ def test_training_asks_for_every_slot() -> None:
     assert {Place(8, None).among(5, rng) for _ in range(200)} == {
         (0, "8@0"), (1, "8@25"), (2, "8@50"), (3, "8@75"), (4, "8@100")
     }  # fmt: skip
+    assert len(KEYS) == len({*KEYS}) == 64
 
 
 @given(
@@ -172,35 +166,6 @@ def test_a_list_of_keys(side: str, seed: int, count: int) -> None:
     assert len(pairs) == len(dict(pairs)) == len({number for _, number in pairs}) == count
     assert row.question.endswith(f"{pairs[-1][0]}: {row.answer}. What is {pairs[-1][0]}?")
     assert side_of(" ".join(pairs[-1])) == side
-
-
-def test_keys_are_different_words() -> None:
-    assert len(KEYS) == len({*KEYS}) == 64
-
-
-FEW_TESTS = {"train_rows": 3000, "validation_rows": 10, "test_rows": 30}
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        Needle(NeedleConfig(**FEW_TESTS, digits=2, lengths=[48], extrapolate_lengths=[56])),
-        KeyValues(KeyValuesConfig(**FEW_TESTS, digits=2, keys=[4], extrapolate_keys=[5])),
-    ],
-    ids=lambda dataset: dataset.name,
-)
-def test_a_pair_that_a_test_asks_for_is_never_asked_for_in_training(
-    dataset: Needle | KeyValues, tmp_path: Path
-) -> None:
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare(lambda line: None)
-    asked = {
-        split: {f"{row['question'].split()[-1]} {row['answer']}" for row in prepared.rows(split)}
-        for split in dataset.splits
-    }
-    # Of 64 x 90 pairs training has seen half.
-    assert len(asked["train"]) > 2000
-    assert not asked["train"] & (asked["interpolate"] | asked["extrapolate"])
 
 
 X = sympy.Symbol("x")
@@ -262,12 +227,6 @@ def stars(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return prepared
 
 
-def test_a_graph_by_hand() -> None:
-    star = Star(5, [[12, 7], [0, 33]])
-    assert star.edges == [(5, 12), (12, 7), (5, 0), (0, 33)]
-    assert star.content == "[(0, 33), (5, 0), (5, 12), (12, 7)] 7"
-
-
 def test_every_graph_is_a_star_whose_edges_are_in_random_order(stars: Prepared) -> None:
     first = Counter[bool]()
     for row in stars.rows("train"):
@@ -305,3 +264,58 @@ def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) ->
     assert not train & test
     assert {side_of(content) for content in test} == {"test"}
     assert len(train) > 80  # of 5! = 120 graphs with a goal three quarters
+
+
+# ---- stories
+
+NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """The data of scale=tiny, with fewer rows."""
+    settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=6000"]).dataset
+    prepared = Prepared(Induction(settings), tmp_path_factory.mktemp("induction"))
+    prepared.prepare(lambda line: None)
+    return prepared
+
+
+def test_training_learns_the_whole_story_and_the_test_asks_for_its_last_word(stories: Prepared) -> None:
+    for split in stories.dataset.splits:
+        for row in list(stories.rows(split))[:300]:
+            story = f"{row['question']} {row['answer']}"
+            names = [" ".join(found) for found in NAME.findall(story)]
+            persons = stories.dataset.group(row["id"])
+            assert names[-1] in names[:-1]
+            assert story.endswith(f"In the end they all thanked {names[-1]}")
+            assert len({*names}) == int(persons or 0)
+            # Neither part is shared, so that the first tells the second.
+            assert len({part for name in names for part in name.split()}) == 2 * len({*names})
+            assert {*names} <= {*names_of(split, stories.dataset.values["parts"])}
+            if split == "test":
+                assert len(row["answer"].split()) == 1
+            else:
+                assert row["question"] == "Story:"
+
+
+def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) -> None:
+    rows = [*stories.rows("train"), *stories.rows("test")]
+    found = {
+        split: {pair for row in rows if row["id"].startswith(split) for pair in NAME.findall(str(row))}
+        for split in ("train", "test")
+    }
+    assert not found["train"] & found["test"]
+    for part in (0, 1):
+        assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
+
+
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
+    kind: str, stories: Prepared, tmp_path: Path
+) -> None:
+    size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
+    texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
+    tokenizer = train_tokenizer(texts, tmp_path / kind, kind=kind, vocab_size=size)
+    for part in (*FIRST[:40], *SECOND[:40]):
+        assert tokenizer.tokenize(part) == [f"\u2581{part}"]
+    assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]

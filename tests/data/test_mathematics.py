@@ -1,41 +1,82 @@
+"""DeepMind mathematics: the paper's 13 modules, and the sums of its ablations."""
+
+import ast
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ntl.config import UserError
-from ntl.config.data import MathematicsConfig
+from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
 from ntl.data.prepared import Prepared
 from ntl.data.sets import deepmind
 from ntl.data.sets.deepmind import OFFICIAL_TREE
-from ntl.data.sets.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
+from ntl.data.sets.mathematics import (
+    HARDER,
+    MODULES,
+    SUMS_TESTS,
+    SUMS_TRAIN,
+    TESTS,
+    TRAIN,
+    Arithmetic,
+    Mathematics,
+    answer_of,
+    train_rows,
+    value_of,
+)
 
-SMALL = {"rows_per_file": 10, "train_share": 0.8, "test_rows_per_file": 3}
+SMALL: dict[str, Any] = {"rows_per_file": 10, "train_share": 0.8, "test_rows_per_file": 3}
+SMALL_SUMS: dict[str, Any] = {"train_rows_per_difficulty": 40, "validation_rows_per_difficulty": 5, "test_rows": 10}
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
 
 
-def made(folder: Path, **settings: Any) -> Prepared:
-    prepared = Prepared(Mathematics(MathematicsConfig(**settings)), folder)
+def made(dataset: Mathematics | Arithmetic, folder: Path) -> Prepared:
+    prepared = Prepared(dataset, folder)
     prepared.prepare()
     return prepared
 
 
+def mathematics(folder: Path, **settings: Any) -> Prepared:
+    return made(Mathematics(MathematicsConfig(**settings)), folder)
+
+
+def arithmetic(folder: Path, **settings: Any) -> Prepared:
+    return made(Arithmetic(ArithmeticConfig(**settings)), folder)
+
+
 @pytest.fixture
-def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An official tree whose answers are ``<number of the file>.<number of the pair>``; nothing else is asked."""
+def folder(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an official tree that is to be made; nothing else is asked."""
 
     def refuse(*_: object, **__: object) -> bool:
         raise AssertionError("files on disk come first")
 
     monkeypatch.setattr(raw, "download", refuse)
     monkeypatch.setattr(deepmind, "generate", refuse)
-    for number, name in enumerate(NAMES):
-        path = data_dir / OFFICIAL_TREE / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{name} {i}?\n-{number}.{i:02d}\n" for i in range(12)))
+    for name in (*NAMES, *SUMS_TESTS.values()):
+        (data_dir / OFFICIAL_TREE / name).parent.mkdir(parents=True, exist_ok=True)
     return data_dir / OFFICIAL_TREE
+
+
+@pytest.fixture
+def tree(folder: Path) -> Path:
+    """Answers are ``<number of the file>.<number of the pair>``."""
+    for number, name in enumerate(NAMES):
+        (folder / name).write_text("".join(f"{name} {i}?\n-{number}.{i:02d}\n" for i in range(12)))
+    return folder
+
+
+@pytest.fixture
+def sums(folder: Path) -> Path:
+    """Sums a + b whose a names the file and whose b the pair."""
+    for number, name in enumerate((*SUMS_TRAIN, *SUMS_TESTS.values()), start=1):
+        (folder / name).write_text("".join(f"Calculate {number}000 + {i}.\n{number * 1000 + i}\n" for i in range(50)))
+    return folder
 
 
 def file_and_pair(row: dict) -> tuple[int, int]:
@@ -43,32 +84,46 @@ def file_and_pair(row: dict) -> tuple[int, int]:
     return int(file), int(pair)
 
 
-def test_splits(tree: Path, data_dir: Path) -> None:
-    prepared = made(data_dir, **SMALL)
+def answers(prepared: Prepared, split: str) -> list[int]:
+    return [int(row["answer"]) for row in prepared.rows(split)]
+
+
+def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir: Path) -> None:
+    prepared = mathematics(data_dir, **SMALL)
     dataset = prepared.dataset
     counts = {"train": 39 * 8, "validation": 39 * 2, "interpolate": 39, "extrapolate": 21}
     assert prepared.fingerprint()["rows"] == counts
     rows = {split: list(prepared.rows(split)) for split in dataset.splits}
     train, validation = ([file_and_pair(row) for row in rows[split]] for split in ("train", "validation"))
-    # Round all files, no pair twice, each file in an order of its own, which is not the file's.
     assert [file for file, _ in train] == list(range(39)) * 8
     assert [file for file, _ in validation] == list(range(39)) * 2
     assert len({*train, *validation}) == 390
-    orders = [tuple(pair for file, pair in train if file == number) for number in range(39)]
-    assert len(set(orders)) == 39
-    # The test files keep their order, one after the other.
+    # Each file in an order of its own, which is not the file's.
+    assert len({tuple(pair for file, pair in train if file == number) for number in range(39)}) == 39
     assert [file_and_pair(row) for row in rows["interpolate"]] == [(39 + f, i) for f in range(13) for i in range(3)]
     assert [file_and_pair(row) for row in rows["extrapolate"]] == [(52 + f, i) for f in range(7) for i in range(3)]
     assert rows["train"][40]["id"] == "train/algebra__linear_1d_composed/00040"
     assert rows["interpolate"][22]["id"] == "interpolate/arithmetic__mul/00022"
-    assert Counter(dataset.group(row["id"]) for row in rows["train"]) == dict.fromkeys(MODULES, 24)
     assert Counter(dataset.group(row["id"]) for row in rows["extrapolate"]) == dict.fromkeys(HARDER, 3)
     assert all(row["question"].startswith(NAMES[file_and_pair(row)[0]]) for row in rows["validation"])
 
 
+def test_sums_of_three_difficulties_take_turns(sums: Path, data_dir: Path) -> None:
+    prepared = arithmetic(data_dir, **SMALL_SUMS)
+    train, validation = answers(prepared, "train"), answers(prepared, "validation")
+    assert [answer // 1000 for answer in train] == [1, 2, 3] * 40
+    assert [answer // 1000 for answer in validation] == [1, 2, 3] * 5
+    assert len({*train, *validation}) == 135
+    orders = [[answer % 1000 for answer in train if answer // 1000 == difficulty] for difficulty in (1, 2, 3)]
+    assert len({tuple(order) for order in [*orders, sorted(orders[0])]}) == 4
+    assert answers(prepared, "interpolate") == list(range(4000, 4010))
+    assert answers(prepared, "extrapolate") == list(range(5000, 5010))
+    assert prepared.rows("interpolate")[7]["id"] == "interpolate/00007"
+
+
 def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
     def train(**values: int) -> list[str]:
-        prepared = made(data_dir, **{"rows_per_file": 10, "test_rows_per_file": 3, **values})
+        prepared = mathematics(data_dir, **{"rows_per_file": 10, "test_rows_per_file": 3, **values})
         return [row["answer"] for row in prepared.rows("train")]
 
     full = train()
@@ -77,25 +132,47 @@ def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) ->
     assert train(seed=1) != full
 
 
-def test_the_consent_to_generate_changes_no_row() -> None:
-    asked = Mathematics(MathematicsConfig(**SMALL, allow_generation=True))
-    assert asked.folder_name == Mathematics(MathematicsConfig(**SMALL)).folder_name
-    assert "allow_generation" not in asked.values
+def test_fewer_sums_are_a_prefix_and_seeds_differ(sums: Path, data_dir: Path) -> None:
+    full = answers(arithmetic(data_dir, **SMALL_SUMS), "train")
+    assert answers(arithmetic(data_dir, **SMALL_SUMS | {"train_rows_per_difficulty": 12}), "train") == full[:36]
+    assert answers(arithmetic(data_dir, **SMALL_SUMS | {"seed": 1}), "train") != full
 
 
 def test_the_papers_counts() -> None:
     config = MathematicsConfig()
-    assert (train_rows(config), config.rows_per_file - train_rows(config)) == (666_332, 334)
-    assert (39 * train_rows(config), 39 * 334) == (25_986_948, 13_026)
+    assert (39 * train_rows(config), 39 * (config.rows_per_file - train_rows(config))) == (25_986_948, 13_026)
     assert (13 * config.test_rows_per_file, 7 * config.test_rows_per_file) == (130_000, 70_000)
     assert (len(MODULES), len(HARDER), len(TRAIN), len(set(NAMES))) == (13, 7, 39, 59)
     assert train_rows(MathematicsConfig(rows_per_file=1000, train_share=0.29)) == 290
+    # The consent to generate changes no row.
+    asked = Mathematics(MathematicsConfig(allow_generation=True))
+    assert asked.folder_name == Mathematics(config).folder_name
 
 
 @pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
 def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
     with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
-        made(data_dir, rows_per_file=10, train_share=share)
+        mathematics(data_dir, rows_per_file=10, train_share=share)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "text", "message"),
+    [
+        (SUMS_TRAIN[1], 100, "7", "100: the answer '7' is wrong, 2049 is right"),
+        (SUMS_TESTS["interpolate"], 3, "Calculate 1 * 2.", "3: 'Calculate 1 * 2.': not a sum"),
+        (SUMS_TESTS["extrapolate"], 2, "5000.0", "2: the answer '5000.0' is wrong, 5000 is right"),
+    ],
+)
+def test_a_wrong_sum_is_named_with_its_line(
+    sums: Path, data_dir: Path, name: str, line: int, text: str, message: str
+) -> None:
+    lines = (sums / name).read_text().split("\n")
+    lines[line - 1] = text
+    (sums / name).write_text("\n".join(lines))
+    with pytest.raises(UserError) as caught:
+        arithmetic(data_dir, **SMALL_SUMS | {"train_rows_per_difficulty": 45})
+    assert f"{name}:{message}" in str(caught.value)
+    assert not any("arithmetic-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
 
 @pytest.mark.parametrize("answer", ["1/2", "1e3", "+1", "²"])
@@ -105,24 +182,84 @@ def test_an_answer_that_is_no_number_is_named_with_its_line(tree: Path, data_dir
     lines[5] = answer
     path.write_text("\n".join(lines))
     with pytest.raises(UserError) as caught:
-        made(data_dir, **SMALL)
+        mathematics(data_dir, **SMALL)
     assert f"{TESTS['extrapolate'][3]}:6: the answer {answer!r} is not a number" in str(caught.value)
-    assert not any("mathematics-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
 
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
-    prepared = made(tmp_path, rows_per_file=1000, train_share=0.98, test_rows_per_file=1000)
+    prepared = mathematics(tmp_path, rows_per_file=1000, train_share=0.98, test_rows_per_file=1000)
     fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 38_220, "validation": 780, "interpolate": 13_000, "extrapolate": 7_000}
-    assert {name: digest[:16] for name, digest in fingerprint["files"].items()} == REAL
-    assert prepared.manifest["source"]["kind"] == "regenerated archive"
-    assert prepared.dataset.group(prepared.rows("interpolate")[12_999]["id"]) == "numbers__round_number_composed"
+    assert {name: digest[:16] for name, digest in fingerprint["files"].items()} == {
+        "train.jsonl": "3a38f1314af067f9",
+        "validation.jsonl": "6bfa7bc7b8fce1a4",
+        "interpolate.jsonl": "1aa0d03bfb4dbe32",
+        "extrapolate.jsonl": "ac4d63a86e2d98da",
+    }
 
 
-REAL = {
-    "train.jsonl": "3a38f1314af067f9",
-    "validation.jsonl": "6bfa7bc7b8fce1a4",
-    "interpolate.jsonl": "1aa0d03bfb4dbe32",
-    "extrapolate.jsonl": "ac4d63a86e2d98da",
-}
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_real_sums(data_root: Path, tmp_path: Path) -> None:
+    prepared = arithmetic(tmp_path)
+    fingerprint = prepared.fingerprint()
+    assert fingerprint["rows"] == {"train": 99_999, "validation": 3_000, "interpolate": 10_000, "extrapolate": 10_000}
+    assert fingerprint["files"] == {
+        "train.jsonl": "a9836f48bd4957cffe66ba59feecf3493b1ee56fc5b8d0c880fe9e65ca9dd708",
+        "validation.jsonl": "4dd8bcf7032b14184c9a33deeb19bdc66a9efa33fcaaa60321a7008077fb3d16",
+        "interpolate.jsonl": "b861fda7961a0a1609e042cabae98e780915eae0224222a2df6838419da737f3",
+        "extrapolate.jsonl": "fa8a64eaba431d4961d58dde2ba28e1a910509ba9d7ad035917764fe8147c595",
+    }
+    train = {row["question"] for row in prepared.rows("train")}
+    assert not train & {row["question"] for row in prepared.rows("interpolate")}
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Calculate -13 + (10 - 5) + 4.", "-4"),
+        ("What is the value of -2 + 9 - (5 - 0)?", "2"),
+        ("What is 3 + (-11 - -3) + (-10 - -7) + (-83 - 6)?", "-97"),
+        ("Evaluate 7 - 9 - 118 - (0 + 1 - 10 - ((-8 - -9) + 8 + -14) - (-2 + 0)).", "-118"),
+        ("-48 - (-10 - ((-12 - -18) + -18 + 4))", "-46"),
+        ("1 - -(2 - 3) - 99999999999999999999", "-99999999999999999999"),
+    ],
+)
+def test_answers(question: str, answer: str) -> None:
+    assert answer_of(question) == answer
+    assert Arithmetic(ArithmeticConfig()).shortcut("1 - (2 - 3)") == "-4"
+
+
+@pytest.mark.parametrize(
+    "question", ["Calculate 1 + 2?", "What is 1 + 2.", "1 +", "(1 + 2", "1 * 2", "1(2)", "()", "²"]
+)
+def test_anything_else_is_refused(question: str) -> None:
+    with pytest.raises(ValueError, match="not a sum"):
+        answer_of(question)
+
+
+@given(st.text(st.sampled_from("0123456789+-() "), max_size=12))
+def test_any_text_has_the_value_that_python_gives_it_or_none(text: str) -> None:
+    # Python refuses leading zeros, so they are taken off before the comparison.
+    plain = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.strip())
+    try:
+        expected: int | None = ast_value(ast.parse(plain, mode="eval").body)
+    except (SyntaxError, AssertionError):
+        expected = None
+    try:
+        found: int | None = value_of(text)
+    except ValueError:
+        found = None
+    assert found == expected
+
+
+def ast_value(tree: ast.expr) -> int:
+    if isinstance(tree, ast.Constant):
+        assert isinstance(tree.value, int)
+        return tree.value
+    if isinstance(tree, ast.UnaryOp):
+        return -ast_value(tree.operand) if isinstance(tree.op, ast.USub) else ast_value(tree.operand)
+    assert isinstance(tree, ast.BinOp)
+    sign = -1 if isinstance(tree.op, ast.Sub) else 1
+    return ast_value(tree.left) + sign * ast_value(tree.right)

@@ -8,7 +8,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets.noisy_numbers import WORDS, NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 
 def made(folder: Path, **settings: float) -> Prepared:
@@ -27,29 +27,22 @@ def dataset() -> NoisyNumbers:
     return NoisyNumbers(NoisyNumbersConfig())
 
 
-@pytest.mark.parametrize(
-    ("question", "truth"),
-    [
-        ("villa 37 4 2 =", "42.8"),  # 10 + 10 + 14.8 + 12 - 4
-        ("flat 10 0 9 =", "0.0"),  # 10 + 4 - 18 = -4, clipped
-        ("flat 11 0 5 =", "4.4"),
-        ("farm 99 9 0 =", "96.6"),  # 10 + 20 + 39.6 + 27: the largest
-        ("house 50 0 0 =", "35.0"),
-    ],
-)
-def test_truth(dataset: NoisyNumbers, question: str, truth: str) -> None:
-    assert dataset.truth(question) == truth
+TRUTHS = {
+    "villa 37 4 2 =": "42.8",  # 10 + 10 + 14.8 + 12 - 4
+    "flat 10 0 9 =": "0.0",  # 10 + 4 - 18 = -4, clipped
+    "flat 11 0 5 =": "4.4",
+    "farm 99 9 0 =": "96.6",  # 10 + 20 + 39.6 + 27: the largest
+}
 
 
-@pytest.mark.parametrize(
-    "question", ["villa 37 4 2", "barn 37 4 2 =", "villa 07 4 2 =", "villa 37 4 2 = ", "villa 37 4 12 ="]
-)
-def test_truth_of_anything_else(dataset: NoisyNumbers, question: str) -> None:
-    with pytest.raises(ValueError, match="is not a question of noisy_numbers"):
-        dataset.truth(question)
+def test_truth(dataset: NoisyNumbers) -> None:
+    assert {question: dataset.truth(question) for question in TRUTHS} == TRUTHS
+    for question in ("villa 37 4 2", "barn 37 4 2 =", "villa 07 4 2 =", "villa 37 4 2 = ", "villa 37 4 12 ="):
+        with pytest.raises(ValueError, match="is not a question of noisy_numbers"):
+            dataset.truth(question)
 
 
-def test_the_text_is_pinned(whole: Prepared) -> None:
+def test_the_text_is_pinned_and_another_seed_gives_another(whole: Prepared, tmp_path: Path) -> None:
     # If this fails after an update of numpy, its random streams have changed: raise NoisyNumbers.version.
     assert whole.fingerprint()["files"] == {
         "train.jsonl": "5f51fd33c6f08194a241ce3f9531a685f0c1019b8be152050a44189ef77a3270",
@@ -57,24 +50,16 @@ def test_the_text_is_pinned(whole: Prepared) -> None:
         "test.jsonl": "5a7d67426263a95cfaac46d49f93f3f3f790cae2fe542477e01cbf12db5a024a",
     }
     assert whole.fingerprint()["rows"] == {"train": 2000, "validation": 500, "test": 2000}
-
-
-def test_twice_the_same_and_another_seed_another_text(whole: Prepared, tmp_path: Path) -> None:
-    assert made(tmp_path).fingerprint() == whole.fingerprint()
     other = made(tmp_path, seed=1).fingerprint()["files"]
     assert not set(other.values()) & set(whole.fingerprint()["files"].values())
 
 
-def test_format(dataset: NoisyNumbers, whole: Prepared) -> None:
+def test_held_out_questions_are_in_no_other_split(dataset: NoisyNumbers, whole: Prepared) -> None:
     for split in dataset.splits:
         for index, row in enumerate(whole.rows(split)):
             assert row["id"] == f"{split}/{index:05d}"
             assert re.fullmatch(r"(flat|house|villa|farm) [1-9][0-9] [0-9] [0-9] =", row["question"])
             assert re.fullmatch(r"[0-9]{2}", row["answer"])
-            assert dataset.group(row["id"]) is None
-
-
-def test_held_out_questions_are_in_no_other_split(whole: Prepared) -> None:
     train, validation, test = ([row["question"] for row in whole.rows(split)] for split in whole.dataset.splits)
     assert len(set(validation)) == 500
     assert len(set(test)) == 2000
@@ -106,14 +91,3 @@ def test_too_many_held_out_rows(tmp_path: Path) -> None:
     message = r"dataset.test_rows \+ dataset.validation_rows = 18001: there are 36000 questions"
     with pytest.raises(UserError, match=message):
         made(tmp_path, test_rows=18_000, validation_rows=1)
-
-
-def test_what_knowing_the_tens_digit_alone_is_worth(dataset: NoisyNumbers) -> None:
-    """The score in results/LOG.md of answering the middle of the right ten, over every question there is."""
-    questions = [
-        f"{word} {a} {b} {e} =" for word in WORDS for a in range(10, 100) for b in range(10) for e in range(10)
-    ]
-    truths = [float(dataset.truth(question)) for question in questions]
-    squares = [(truth - (10 * (truth // 10) + 5)) ** 2 for truth in truths]
-    log = (Path(__file__).resolve().parents[2] / "results" / "LOG.md").read_text(encoding="utf-8")
-    assert f"{math.sqrt(math.fsum(squares) / len(squares)):.2f} over all questions of the data set" in log

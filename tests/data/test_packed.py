@@ -20,6 +20,7 @@ def write(folder: Path, documents: list[list[int]]) -> Path:
     """As the documents are encoded: without a question, and with an end token."""
     flat = [token for ids in documents for token in [*ids, END]]
     sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
+    folder.mkdir()
     write_encoded(folder, [Block(np.array(flat, dtype=np.uint16), sizes)], "<u2")
     return folder
 

@@ -84,13 +84,10 @@ def test_the_second_run_does_nothing(small: Prepared, data_dir: Path, silent: li
 
 
 def test_the_manifest_says_what_was_done(small: Prepared, data_dir: Path) -> None:
-    import numpy
-
     manifest = json.loads((small.prepare() / "manifest.json").read_text())
     sizes = {"train_rows": 30, "validation_rows": 10, "test_rows": 20}
     assert manifest["config"] == {"name": "noisy_numbers", "answers": "number", "noise_sd": 6.0, "seed": 0, **sizes}
     assert manifest["source"] == {"kind": "computed from the config"}
-    assert manifest["made_with"]["numpy"] == numpy.__version__
     rows = {split: entry["rows"] for split, entry in manifest["splits"].items()}
     assert rows == {"train": 30, "validation": 10, "test": 20}
 
@@ -105,7 +102,7 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
     process.communicate()
     assert len(parts(data_dir)) == 1
     assert small.find() is None
-    with pytest.raises(UserError, match="is not prepared"):
+    with pytest.raises(UserError, match=r"is not prepared: no folder .*; run python scripts/prepare_data.py noisy_num"):
         small.rows("train")
     small.prepare(silent.append)
     assert parts(data_dir) == []
@@ -125,15 +122,6 @@ def test_two_at_once_make_one(small: Prepared, data_dir: Path) -> None:
     assert (first.returncode, second.returncode) == (0, 0)
     assert parts(data_dir) == []
     small.prepare(verify=True)
-
-
-def test_a_read_only_folder(small: Prepared, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("ntl.data.prepared.tempfile.TemporaryDirectory", refuse)
-    with pytest.raises(UserError, match=r"^cannot write prepared data to .*/data: Permission denied\.$"):
-        small.prepare()
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(data_dir: Path) -> None:
@@ -161,29 +149,12 @@ def test_the_shared_folder_is_read_and_never_written(
     assert len(Prepared(other, data_dir).rows("test")) == 2000
 
 
-def test_reading_before_preparing_says_what_to_do(small: Prepared) -> None:
-    with pytest.raises(
-        UserError, match=r"is not prepared: no folder .*; run python scripts/prepare_data.py noisy_numbers"
-    ):
-        small.rows("train")
-
-
 def test_of_many_targets_every_kth_is_taken(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     small.prepare()
     answers = [row["answer"] for row in small.rows("train")]
     for most, step in ((30, 1), (29, 2), (15, 2), (7, 5), (1, 30)):
         monkeypatch.setattr("ntl.data.prepared.MAX_TARGETS", most)
         assert small.train_targets() == answers[::step]
-
-
-def test_the_key_of_a_split_s_content(small: Prepared, data_dir: Path) -> None:
-    small.prepare()
-    keys = {small.content_key(split) for split in small.dataset.splits}
-    assert len(keys) == 3
-    other = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20, seed=1))
-    with_another_seed = Prepared(other, data_dir)
-    with_another_seed.prepare()
-    assert with_another_seed.content_key("train") not in keys
 
 
 def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,20 +225,12 @@ def test_a_damaged_file_is_named(small: Prepared, damage: Callable[[bytes], byte
         small.prepare()
 
 
-@pytest.mark.parametrize("content", [b"", b'{"splits": {"train": {}}}', b'{"splits": 3}', b"\xff"])
-def test_a_damaged_manifest_is_one_error(small: Prepared, content: bytes) -> None:
+def test_a_damaged_manifest_is_one_error(small: Prepared) -> None:
     folder = small.prepare()
-    (folder / "manifest.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged") as caught:
-        read_manifest(folder)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_manifest_names_no_file_elsewhere(small: Prepared) -> None:
-    path = small.prepare() / "manifest.json"
-    path.write_text(path.read_text().replace('"test": {', '"../elsewhere": {'))
-    with pytest.raises(UserError, match=r"manifest\.json:1: split='\.\./elsewhere': not a plain name"):
-        small.rows("test")
+    for content in (b"", b'{"splits": {"train": {}}}', b'{"splits": 3}', b"\xff"):
+        (folder / "manifest.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged .*; delete the folder"):
+            read_manifest(folder)
 
 
 def test_how_the_data_differs_from_a_run_s(small: Prepared) -> None:
@@ -308,18 +271,3 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
 
     assert [answer(ADDED), answer(ADDED.replace('"1"', '"2"')), answer(ADDED)] == ["1", "2", "1"]
     assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
-
-
-def test_a_folder_of_earlier_code_is_read(data_dir: Path, silent: list[str]) -> None:
-    """Its manifest also says which files and which code it was made from, and has Arrow copies."""
-    config = NoisyNumbersConfig(train_rows=2, validation_rows=1, test_rows=1)
-    folder = data_dir / "noisy_numbers-b914c848"
-    folder.mkdir()
-    rows = [{"id": "x/00000", "question": "flat 10 0 0 =", "answer": "14"}]
-    entries = {split: write_split(folder / f"{split}.jsonl", rows) for split in NoisyNumbers.splits}
-    entries["train"]["arrow"] = {"file": "train.arrow", "bytes": 1, "sha256": "0"}
-    earlier = {"schema": 1, "made_from": {"code": "0", "files": {"{data}/x": "1"}}, "splits": entries, "missing": {}}
-    (folder / "manifest.json").write_text(json.dumps(earlier))
-    found = Prepared(NoisyNumbers(config), data_dir)
-    assert found.prepare(silent.append) == folder
-    assert (list(found.rows("test")), silent) == (rows, [])

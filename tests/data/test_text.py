@@ -10,8 +10,8 @@ from ntl.config import UserError
 from ntl.config.data import Documents, SharesConfig
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
-from ntl.data.sets import text
-from ntl.data.sets.text import Text, documents
+from ntl.data.sets import file as own
+from ntl.data.sets.file import Text, documents
 
 LINES = "\ufeffOne 1\n  two \r\n\n \n\nthree\r\n\nfour\u2028five".encode()
 
@@ -60,7 +60,7 @@ def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], fil
     ],
 )
 def test_a_file_that_is_no_text(content: bytes, fault: str, file, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "LONGEST", 16)
+    monkeypatch.setattr(own, "LONGEST", 16)
     path = file(content)
     with pytest.raises(UserError) as caught:
         list(documents(Path(path), Documents.paragraph))

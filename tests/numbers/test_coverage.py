@@ -83,12 +83,8 @@ class Alone:
 def test_without_places_each_number_is_written_alone() -> None:
     found = coverage(["x 12 7"], Alone(), {0})
     assert (found.seen, found.missed) == (1, (Missed("7", ("▁7",), "'▁7' is not a number token of this loss"),))
-
-
-def test_a_sample_without_a_number() -> None:
-    found = coverage(["none", ""], Alone(), {0})
-    assert math.isnan(found.share)
-    assert str(found) == "there is no number in these texts"
+    nothing = coverage(["none", ""], Alone(), {0})
+    assert (math.isnan(nothing.share), str(nothing)) == (True, "there is no number in these texts")
 
 
 def test_the_loss_asks_the_tokenizer_that_it_was_made_from() -> None:

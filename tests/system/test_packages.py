@@ -60,11 +60,10 @@ def digest(path: Path) -> str:
 def test_a_file_of_a_package_lies_in_the_data_folder(index: Path, tmp_path: Path) -> None:
     said: list[str] = []
     for name in ("made_up-1.0-py3-none-any.whl", "made_up-1.0.tar.gz"):
-        file = raw.package_file("made-up==1.0", name, digest(index / name))
-        found = raw.obtain(file, tmp_path / "data", said.append)
-        assert found == tmp_path / "data" / "packages" / name
-        assert found.read_bytes() == (index / name).read_bytes()
-        assert raw.obtain(file, tmp_path / "data", said.append, download=False) == found
+        file = raw.RawFile(f"packages/{name}", sha256=digest(index / name), package="made-up==1.0")
+        for may_download in (True, False):
+            raw.read(file, tmp_path / "data", said.append, may_download)
+        assert (tmp_path / "data" / "packages" / name).read_bytes() == (index / name).read_bytes()
     assert said[0] == "downloading made-up==1.0 with pip; nothing of it is installed"
     assert sorted(path.name for path in (tmp_path / "data" / "packages").iterdir()) == [
         "made_up-1.0-py3-none-any.whl",
@@ -84,7 +83,7 @@ def test_an_index_that_is_not_reached_is_one_line(index: Path, tmp_path: Path) -
     for path in index.iterdir():
         path.unlink()
     said: list[str] = []
-    file = raw.package_file("made-up==1.0", "made_up-1.0.tar.gz", "0" * 64)
+    file = raw.RawFile("packages/made_up-1.0.tar.gz", sha256="0" * 64, package="made-up==1.0")
     with pytest.raises(raw.Missing, match=r"it is to be had as the package made-up==1\.0 \(pip download --no-deps"):
         raw.read(file, tmp_path / "data", said.append)
     assert said[1].startswith("pip download made-up==1.0 failed (")

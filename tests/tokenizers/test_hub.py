@@ -98,8 +98,3 @@ def test_a_download_takes_what_the_repository_has(repository: dict[str, bytes], 
     assert load_tokenizer(HUB_ID)("x 12").input_ids == expected("x 12").input_ids
     repository.clear()
     assert load_tokenizer(HUB_ID).get_vocab() == expected.get_vocab()
-
-
-def test_a_repository_without_a_tokenizer(repository: dict[str, bytes]) -> None:
-    repository["config.json"] = b"{}"
-    assert refusal().startswith("owner/name on the hub holds no tokenizer: expected tokenizer.json, or spiece.model,")

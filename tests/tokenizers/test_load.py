@@ -5,30 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
 
 from ntl.config import UserError
-from ntl.numbers import NumberVocabulary
 from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint, train_tokenizer
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_two_generations_of_saving_keep_the_behaviour(
-    request: pytest.FixtureRequest, tmp_path: Path, name: str
-) -> None:
-    tokenizer = request.getfixturevalue(name)
-    texts = ["2014", "a -15.67 b", "It cost $1,234.50 .", "mp3  (3/2)x=54", "it 's <extra_id_0>", ""]
-    ids, fingerprint = tokenizer(texts).input_ids, tokenizer_fingerprint(tokenizer)
-    for generation in ("first", "second"):
-        tokenizer.save_pretrained(tmp_path / generation)
-        # Beside a model's config AutoTokenizer could take the model's own class, which forgets the pre-tokenizer.
-        (tmp_path / generation / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / generation)
-        assert tokenizer(texts).input_ids == ids
-        assert tokenizer.decode(ids[2], skip_special_tokens=True) == texts[2]
-    assert tokenizer_fingerprint(load_tokenizer(tmp_path / "second", "digit")) == fingerprint
 
 
 @pytest.mark.parametrize("fixture", ["spiece_folder", "bpe_folder"])
@@ -83,15 +62,3 @@ def test_the_fingerprint_is_of_the_behaviour(tmp_path: Path) -> None:
     first(["one 1", "two"], padding="max_length", truncation=True, max_length=7)
     assert first.backend_tokenizer.padding is not None
     assert tokenizer_fingerprint(first) == prints[0]
-
-
-@pytest.mark.parametrize("digits_only", [True, False])
-def test_rt_has_the_digits_of_its_tokens_at_every_place_alone(spiece_folder: Path, digits_only: bool) -> None:
-    tokenizer = load_tokenizer(spiece_folder, "rt")
-    found = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only)
-    assert len(found.values) == len(tokenizer)
-    assert found.token_ids.tolist() == list(range(len(tokenizer) - 320, len(tokenizer)))
-    assert found.token_values.tolist() == list(range(10)) * 32
-    assert len(NumberVocabulary.from_tokenizer(tokenizer, vocab_size=len(tokenizer) + 5).values) == len(tokenizer) + 5
-    with pytest.raises(ValueError, match="does not hold the tokenizer's largest token id"):
-        NumberVocabulary.from_tokenizer(tokenizer, vocab_size=len(tokenizer) - 1)

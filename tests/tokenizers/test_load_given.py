@@ -10,7 +10,6 @@ from transformers import AutoTokenizer
 
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer
-from ntl.tokenizers.load import cost_of_digits
 
 SETTINGS = ("chat_template", "padding_side", "truncation_side", "model_max_length", "clean_up_tokenization_spaces")
 SETTINGS += ("special_tokens_map", "all_special_tokens")
@@ -52,20 +51,6 @@ def test_single_digits_are_left_as_they_are(tmp_path: Path) -> None:
     folder = save("smollm2", tmp_path / "given")
     tokenizer = load_tokenizer(folder, "digit")
     assert json.loads(tokenizer.backend_tokenizer.to_str()) == json.loads((folder / "tokenizer.json").read_bytes())
-    assert cost_of_digits(tokenizer, str(folder), lambda: pytest.fail("nothing was changed")) == ""
-
-
-@pytest.mark.parametrize(("name", "before"), [("gpt2", "`120`"), ("llama3", "`120`")])
-def test_the_cost_of_digits_is_one_line(name: str, before: str, tmp_path: Path) -> None:
-    folder = str(save(name, tmp_path / name))
-    line = cost_of_digits(load_tokenizer(folder, "digit"), folder, lambda: ["120", "400"])
-    assert line == (
-        f"tokenizer=digit: {folder} writes 120 as {before}; here it is `1` `2` `0`, which its weights have not seen, "
-        "and the training text has 200% more tokens. tokenizer=default leaves it as it is."
-    )
-    load_tokenizer(folder, "digit").save_pretrained(tmp_path / "run")
-    again = load_tokenizer(tmp_path / "run", "digit")
-    assert cost_of_digits(again, str(tmp_path / "run"), lambda: pytest.fail("said before")) == ""
 
 
 def test_one_without_an_end_token_is_one_line(tmp_path: Path) -> None:

@@ -63,14 +63,8 @@ def _encode(folder: Path, rows_per_file: int, tokenizer: Any, split: str = "trai
     from ntl.data.encode import encode_dataset
 
     prepared = data_set(folder, rows_per_file)
-    return encode_dataset(
-        lambda: prepared.rows(split),
-        tokenizer,
-        cache_dir=folder / ".encoded",
-        key=prepared.content_key(split),
-        decoder_only=False,
-        max_length=512,
-    )
+    options: Any = {"cache_dir": folder / ".encoded", "decoder_only": False, "max_length": 512}
+    return encode_dataset(lambda: prepared.rows(split), tokenizer, key=prepared.content_key(split), **options)
 
 
 def _load(tokenizer: str) -> Any:

@@ -33,6 +33,7 @@ from ntl.system.machine import keep_freed_memory
 WEIGHT, HIDDEN = 0.3, 512
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155))
 DTYPES = ("float32", "bfloat16")
+NTLOSS = ("ntloss", "ntloss reweighed")
 Loss = Callable[[Tensor], Tensor]
 
 
@@ -55,14 +56,15 @@ def number_vocabulary(size: int) -> NumberVocabulary:
     return NumberVocabulary.from_values(values)
 
 
-def draw_labels(setting: Setting, vocab: NumberVocabulary) -> Tensor:
-    """Return random labels (B, T) with exactly the given share of digits, rounded; the others are text tokens."""
-    total = setting.batch * setting.length
+def vocabulary_and_labels(setting: Setting, ignored: float = 0.0) -> tuple[NumberVocabulary, Tensor]:
+    """Return the vocabulary, and random labels (B, T) of which the given shares, rounded, are digits, or ignored."""
+    vocab, total = number_vocabulary(setting.vocab), setting.batch * setting.length
     text = torch.arange(setting.vocab)[vocab.values.isnan()]
     labels = text[torch.randint(len(text), (total,))]
     positions = torch.randperm(total)[: round(setting.share * total)]
     labels[positions] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(positions),))]
-    return labels.reshape(setting.batch, setting.length)
+    labels[torch.randperm(total)[: round(ignored * total)]] = IGNORE_INDEX
+    return vocab.to(setting.device), labels.reshape(setting.batch, setting.length).to(setting.device)
 
 
 def check(device: str, rounds: int) -> None:
@@ -75,28 +77,14 @@ def check(device: str, rounds: int) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison.
-
-    Attributes:
-        setting: The logits and labels.
-        part: "loss", from logits, or "linear", from hidden states.
-        threads: The number of CPU threads.
-        heap: "cold", or "warm" if the process keeps freed memory.
-        ignored: The share of rows whose label is ignored.
-        kinds: Further kinds of number loss to compare.
-    """
+    """One comparison of a ``setting``; ``ignored`` is the share of rows whose label is ignored."""
 
     setting: Setting
-    part: str = "loss"
+    part: str = "loss"  # from logits; "linear": from hidden states
     threads: int = 1
-    heap: str = "cold"
+    heap: str = "cold"  # "warm": the process keeps freed memory
     ignored: float = 0.0
-    kinds: tuple[str, ...] = ()
-
-
-def other_kinds() -> tuple[str, ...]:
-    """Return the kinds other than NTL-WAS."""
-    return tuple(name for name in kinds() if name != "was")
+    kinds: tuple[str, ...] = ()  # of number loss, besides NTL-WAS
 
 
 def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:
@@ -106,7 +94,7 @@ def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]
             for share in (0.8, 0.015):
                 first = (shape, share) == (shapes[0], 0.8)
                 setting = Setting(device, dtype, *shape, share)
-                yield Case(setting, kinds=other_kinds() if first else ())
+                yield Case(setting, kinds=tuple(name for name in kinds() if name != "was") if first else ())
     first = Setting(device, "float32", *shapes[0], 0.8)
     yield from (Case(first, "linear", ignored=ignored) for ignored in (0.0, 0.72))
     if device == "cpu":
@@ -130,68 +118,59 @@ def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
         number = loss(logits, labels)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + WEIGHT * number
 
-    makers = {"ntloss": False, "ntloss reweighed": True}
-    return {
-        name: partial(total, package.NTLoss(tokenizer, vocab_size=size, reweigh=reweigh))
-        for name, reweigh in makers.items()
-    }
+    losses = {name: package.NTLoss(tokenizer, vocab_size=size, reweigh="re" in name) for name in NTLOSS}
+    return {name: partial(total, loss) for name, loss in losses.items()}
 
 
-def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
-    """Return the losses of logits (B, T, V) by name; the in-place one is last, because it overwrites the logits."""
+def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]]:
+    """Return the tensors that get gradients, and the losses by name: of logits, or of hidden states and the head.
 
-    def ours(logits: Tensor, **options: Any) -> Tensor:
-        return ce_ntl(logits, labels, vocab, weight=WEIGHT, **options).total
-
-    found: dict[str, Loss] = {BASELINE: lambda logits: F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
-    found["was reference"] = partial(ours, implementation="reference")
-    found["was fused"] = partial(ours, implementation="fused")
-    found |= {f"{kind} fused": partial(ours, kind=kind, implementation="fused") for kind in case.kinds}
-    found |= ntloss_calls(vocab, labels)
-    found["was in place"] = partial(ours, implementation="fused", inplace=True)
-    return found
-
-
-def logits_calls(case: Case) -> dict[str, Call]:
-    """Return forward and backward of each loss of logits."""
-    vocab, labels = _labels(case)
-    values = torch.randn(*labels.shape, case.setting.vocab, dtype=getattr(torch, case.setting.dtype))
-    logits = values.to(case.setting.device).requires_grad_()
-
-    def call(loss: Loss) -> None:
-        loss(logits).backward()
-        logits.grad = None
-
-    return {name: partial(call, loss) for name, loss in losses_of_logits(case, vocab, labels).items()}
-
-
-def linear_calls(case: Case) -> dict[str, Call]:
-    """Return forward and backward from hidden states (B, T, D) and the head's weight (V, D)."""
-    vocab, labels = _labels(case)
-    dtype, device = getattr(torch, case.setting.dtype), case.setting.device
-    hidden = torch.randn(*labels.shape, HIDDEN, dtype=dtype).to(device).requires_grad_()
-    weight = (torch.randn(case.setting.vocab, HIDDEN, dtype=dtype) / HIDDEN**0.5).to(device).requires_grad_()
+    The loss in place is last, because it overwrites the logits.
+    """
+    setting = case.setting
+    vocab, labels = vocabulary_and_labels(setting, case.ignored)
     flat = labels.flatten()
 
-    def ours() -> Tensor:
-        return linear_ce_ntl(hidden, weight, labels, vocab, weight=WEIGHT, implementation="fused").total
+    def leaf(*shape: int, scale: float = 1.0) -> Tensor:
+        values = torch.randn(*shape, dtype=getattr(torch, setting.dtype)) * scale
+        return values.to(setting.device).requires_grad_()
 
-    found: dict[str, Callable[[], Tensor]] = {
-        BASELINE: lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat),
-        "was linear": ours,
-    }
-    torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
-    if torch_loss is not None:
-        found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
+    if case.part == "linear":
+        hidden = leaf(*labels.shape, HIDDEN)
+        weight = leaf(setting.vocab, HIDDEN, scale=HIDDEN**-0.5)
+        options: Any = {"weight": WEIGHT, "implementation": "fused"}
+        found: dict[str, Callable[[], Tensor]] = {
+            BASELINE: lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat),
+            "was linear": lambda: linear_ce_ntl(hidden, weight, labels, vocab, **options).total,
+        }
+        torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
+        if torch_loss is not None:
+            found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
+        return [hidden, weight], found
+
+    logits = leaf(*labels.shape, setting.vocab)
+
+    def ours(implementation: str = "fused", **options: Any) -> Tensor:
+        return ce_ntl(logits, labels, vocab, weight=WEIGHT, implementation=implementation, **options).total
+
+    found = {BASELINE: lambda: F.cross_entropy(logits.flatten(0, 1), flat)}
+    found |= {"was reference": partial(ours, "reference"), "was fused": ours}
+    found |= {f"{kind} fused": partial(ours, kind=kind) for kind in case.kinds}
+    found |= {name: partial(loss, logits) for name, loss in ntloss_calls(vocab, labels).items()}
+    found["was in place"] = partial(ours, inplace=True)
+    return [logits], found
+
+
+def calls_of(case: Case) -> dict[str, Call]:
+    """Return forward and backward of each of the ``losses_of`` a case."""
+    leaves, losses = losses_of(case)
 
     def call(loss: Callable[[], Tensor]) -> None:
         loss().backward()
-        hidden.grad = weight.grad = None
+        for leaf in leaves:
+            leaf.grad = None
 
-    return {name: partial(call, loss) for name, loss in found.items()}
-
-
-CALLS = {"loss": logits_calls, "linear": linear_calls}
+    return {name: partial(call, loss) for name, loss in losses.items()}
 
 
 def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
@@ -208,7 +187,7 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
     clock = time.process_time if case.threads == 1 else time.perf_counter
     found = []
-    for row in measure(CALLS[case.part](case), setting.device, rounds, clock):
+    for row in measure(calls_of(case), setting.device, rounds, clock):
         row["logits_mib"] = size / 2**20
         found.append({**common, "part": case.part, "rounds": rounds, **rounded(row)})
         extra = row["peak_mib"] / row["logits_mib"]
@@ -217,19 +196,8 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
 
 
 def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> Iterator[list[Row]]:
-    """Yield the rows of each of the `cases`; progress goes to standard error.
-
-    Raises UserError for a device that is not available, or for too few rounds.
-    """
+    """Yield the rows of each of the `cases`; progress goes to standard error. UserError as of ``check``."""
     check(device, rounds)
     say = partial(print, file=sys.stderr, flush=True)
     for case in cases(shapes, device):
         yield run_case(case, rounds, say)
-
-
-def _labels(case: Case) -> tuple[NumberVocabulary, Tensor]:
-    vocab = number_vocabulary(case.setting.vocab)
-    labels = draw_labels(case.setting, vocab)
-    flat = labels.view(-1)
-    flat[torch.randperm(len(flat))[: round(case.ignored * len(flat))]] = IGNORE_INDEX
-    return vocab.to(case.setting.device), labels.to(case.setting.device)

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from ntl.benchmarks.implementations import Setting, check, draw_labels, number_vocabulary
+from ntl.benchmarks.implementations import Setting, check, number_vocabulary, vocabulary_and_labels
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
@@ -51,11 +51,9 @@ def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[
 
     ``part`` is ``forward``, ``forward+backward``, or ``number term``, which is the forward pass of that term alone.
     """
-    vocab = number_vocabulary(setting.vocab)
-    labels = draw_labels(setting, vocab).to(setting.device)
+    vocab, labels = vocabulary_and_labels(setting)
     logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
     logits.requires_grad_()
-    vocab = vocab.to(setting.device)
 
     def total(loss: Terms) -> Tensor:
         base = loss.base(logits, labels, vocab)
@@ -75,8 +73,7 @@ def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[
 
 def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
     """Return for each loss an optimizer step of a GPT-2 with two layers of width 64 and ``setting.vocab`` tokens."""
-    vocab = number_vocabulary(setting.vocab).to(setting.device)
-    labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
+    vocab, labels = vocabulary_and_labels(setting)
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
     shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
     network: Any = GPT2LMHeadModel(shape)
@@ -102,11 +99,9 @@ def benchmark(
 ) -> Iterator[Row]:
     """Measure every part of every loss at one setting. Raises UserError for an unknown device or loss."""
     check(setting.device, rounds)
-    if setting.vocab < 20:
-        raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
-    if not 0 <= setting.share <= 1:
-        raise UserError(f"--shares {setting.share}: a share is between 0 and 1")
     check_losses(losses)
+    if setting.vocab < 20 or not 0 <= setting.share <= 1:
+        raise UserError(f"--vocab {setting.vocab} --shares {setting.share}: at least 20, and between 0 and 1")
     torch.manual_seed(0)
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     names = [BASELINE, *(name for name in losses if name != BASELINE)]

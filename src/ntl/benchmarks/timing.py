@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -32,17 +33,16 @@ def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
     On a GPU this is wall time between two synchronisations. On a CPU it is measured by ``clock``, which is by default
     the processor time of all threads, so that other work on the machine does not count.
     """
-    if device == "cpu":
-        started = clock()
-        call()
-        return clock() - started
-    import torch
+    wait: Call = lambda: None  # noqa: E731
+    if device == "cuda":
+        import torch
 
-    torch.cuda.synchronize()
-    started = time.perf_counter()
+        wait, clock = torch.cuda.synchronize, time.perf_counter
+    wait()
+    started = clock()
     call()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
+    wait()
+    return clock() - started
 
 
 def peak_bytes(call: Call, device: str) -> int:
@@ -69,13 +69,6 @@ def peak_bytes(call: Call, device: str) -> int:
     return peak
 
 
-def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Return the median and the quartiles of the ratios times / others of the same turn."""
-    ratios = [own / other for own, other in zip(times, others, strict=True)]
-    low, middle, high = quantiles(ratios, n=4, method="inclusive")
-    return {"ratio": middle, "ratio_low": low, "ratio_high": high}
-
-
 def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Return what each side returns in each turn.
 
@@ -100,8 +93,10 @@ def times_in_turns(
 
 
 def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Return the median of the seconds and their ``ratio_quartiles``."""
-    return {"seconds": median(times), **ratio_quartiles(times, others)}
+    """Return the median of the seconds, and the median and quartiles of the ratios times / others of the same turn."""
+    ratios = [own / other for own, other in zip(times, others, strict=True)]
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    return {"seconds": median(times), "ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
 def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
@@ -155,15 +150,6 @@ def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[st
         writer.writerows(rows)
 
 
-def anonymous_bytes(pid: int | None) -> int:
-    """Return the current anonymous memory of a process; 0 if the system does not report it."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
-
-
 def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
     pipe.send(function(*arguments))
 
@@ -177,9 +163,11 @@ def measured(function: Callable[..., Row], *arguments: Any) -> Row:
     theirs.close()
     peak = 0
     while not ours.poll(POLL_SECONDS):
-        peak = max(peak, anonymous_bytes(process.pid))
+        with suppress(OSError):  # it has ended
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))])
     try:
-        return {**ours.recv(), "peak_anon_mib": round(peak / MIB)}
+        return {**ours.recv(), "peak_anon_mib": round(peak / 1024)}
     except EOFError as error:
         raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles
+from ntl.benchmarks.timing import Row, in_turns, summary
 from ntl.config import Config, build, compose
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
@@ -74,19 +74,17 @@ def bare(config: Config, scratch: Path, clock: Clock) -> Any:
     return trainer
 
 
-def measure(make: Make, warm_up: int) -> tuple[float, float]:
-    """Return the median seconds of a step after ``warm_up`` steps, and the seconds until the end of the first one."""
-    clock = Clock()
-    started = time.perf_counter()
-    make(clock).train()
-    ends = clock.ends[warm_up:]
-    return median(after - before for before, after in pairwise(ends)), clock.ends[0] - started
-
-
 def measure_in_turns(sides: Mapping[str, Make], steps: int, rounds: int) -> tuple[dict[str, list[float]], ...]:
-    """Return the seconds of a step and those until the end of the first step, by side and round."""
-    measure(next(iter(sides.values())), 1)  # fills the caches and triggers lazy imports
-    turns = in_turns({name: partial(measure, side, warm_up=steps // 5) for name, side in sides.items()}, rounds)
+    """Return the median seconds of a step after a fifth of them, and those until the first ended, by side and round."""
+
+    def measure(make: Make) -> tuple[float, float]:
+        clock, started = Clock(), time.perf_counter()
+        make(clock).train()
+        ends = clock.ends[steps // 5 :]
+        return median(after - before for before, after in pairwise(ends)), clock.ends[0] - started
+
+    measure(next(iter(sides.values())))  # fills the caches and triggers lazy imports
+    turns = in_turns({name: partial(measure, side) for name, side in sides.items()}, rounds)
     return tuple({name: [turn[which] for turn in turns[name]] for name in sides} for which in (0, 1))
 
 
@@ -134,15 +132,9 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
         configs = {(kernel, precision): config_of(*settings) for kernel, precision, *settings in ways}
         sides = {" ".join(way): partial(ours, config, scratch) for way, config in configs.items()}
         seconds, _ = measure_in_turns(sides, steps, rounds)
-    return [
-        {
-            "model": config.model.name,
-            "attention": kernel,
-            "precision": precision,
-            "steps": steps,
-            "rounds": rounds,
-            "step_s": median(own),
-            **ratio_quartiles(own, seconds["fused bfloat16"]),
-        }
-        for ((kernel, precision), config), own in zip(configs.items(), seconds.values(), strict=True)
-    ]
+    rows = []
+    for (way, config), own in zip(configs.items(), seconds.values(), strict=True):
+        found = summary(own, seconds["fused bfloat16"])
+        named = {"model": config.model.name, "attention": way[0], "precision": way[1], "steps": steps, "rounds": rounds}
+        rows.append({**named, "step_s": found.pop("seconds"), **found})
+    return rows

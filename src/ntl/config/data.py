@@ -100,7 +100,7 @@ class NoisyNumbersConfig(DatasetConfig):
 class ArithmeticConfig(DatasetConfig):
     """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set."""
 
-    _target_: str = "ntl.data.sets.arithmetic.Arithmetic"
+    _target_: str = "ntl.data.sets.mathematics.Arithmetic"
     name: str = "arithmetic"
     train_rows_per_difficulty: int = rows(33_333, "Rows for training, of each of three difficulties.", origin=CODE)
     validation_rows_per_difficulty: int = rows(1_000, "Rows for validation, of each difficulty.", origin=CODE)
@@ -158,7 +158,7 @@ class MultiplicationConfig(DatasetConfig):
 class GSM8KConfig(DatasetConfig):
     """Grade-school word problems, whose answer is a text that ends in `#### number`."""
 
-    _target_: str = "ntl.data.sets.gsm8k.GSM8K"
+    _target_: str = "ntl.data.sets.official.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
     paper_compat: bool = _as_the_original_code("Corrupt numbers of the text")
@@ -171,7 +171,7 @@ class RJokesConfig(DatasetConfig):
 
     computes: ClassVar[bool | None] = False
 
-    _target_: str = "ntl.data.sets.rjokes.RJokes"
+    _target_: str = "ntl.data.sets.official.RJokes"
     name: str = "rjokes"
     allow_dev_training: bool = setting(False, "Train on parts of dev; the result is not comparable to the paper's.")
     paper_compat: bool = _as_the_original_code("Keep the file's backslash escapes and strip trailing white space,")
@@ -183,7 +183,7 @@ class RJokesConfig(DatasetConfig):
 class MultiRCConfig(DatasetConfig):
     """Questions on a passage; an answer is all correct options."""
 
-    _target_: str = "ntl.data.sets.multirc.MultiRC"
+    _target_: str = "ntl.data.sets.official.MultiRC"
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = _as_the_original_code("Keep questions without a correct option,")
@@ -205,7 +205,7 @@ class PackagedConfig(DatasetConfig):
 class MeltingPointsConfig(PackagedConfig):
     """Melting points of organic molecules, in whole kelvin: 90 to 766."""
 
-    _target_: str = "ntl.data.sets.melting_points.MeltingPoints"
+    _target_: str = "ntl.data.sets.packaged.MeltingPoints"
     name: str = "melting_points"
     text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
     cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
@@ -215,7 +215,7 @@ class MeltingPointsConfig(PackagedConfig):
 class SentimentConfig(PackagedConfig):
     """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0."""
 
-    _target_: str = "ntl.data.sets.sentiment.Sentiment"
+    _target_: str = "ntl.data.sets.packaged.Sentiment"
     name: str = "sentiment"
     domain: str = setting("all", "Texts that are taken.", choices=("all", "movies", "editorials", "tweets", "products"))
 
@@ -334,7 +334,7 @@ class TextConfig(OwnDataConfig):
 
     suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
 
-    _target_: str = "ntl.data.sets.text.Text"
+    _target_: str = "ntl.data.sets.file.Text"
     name: str = "text"
     answers: str = "none"
     column: str = setting("text", "Column with a document in each row, of all but text files.")

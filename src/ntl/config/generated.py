@@ -1,4 +1,4 @@
-"""Schemas of the generated data sets whose tests are broken down by difficulty (``ntl.data.dataset``)."""
+"""Schemas of the generated data sets whose tests are broken down by difficulty (``ntl.data.sets.generated``)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PolynomialConfig(GeneratedConfig):
 
     computes: ClassVar[bool | None] = True
 
-    _target_: str = "ntl.data.sets.polynomial.PolynomialArithmetic"
+    _target_: str = "ntl.data.sets.generated.PolynomialArithmetic"
     name: str = "polynomial"
     answers: str = "exact"
     train_rows: int = rows(1_000_000, "Rows for training.")
@@ -52,7 +52,7 @@ class PolynomialConfig(GeneratedConfig):
 class InductionConfig(GeneratedConfig):
     """Stories whose last word is the second part of a name that occurred before."""
 
-    _target_: str = "ntl.data.sets.induction.Induction"
+    _target_: str = "ntl.data.sets.recall.Induction"
     name: str = "induction"
     answers: str = "continuation"
     parts: int = setting(60, "First parts, and second parts, that names are made of.", min=16, max=60)
@@ -65,7 +65,7 @@ class InductionConfig(GeneratedConfig):
 class StarGraphConfig(GeneratedConfig):
     """The path from the centre of a star of paths to the end of one of them."""
 
-    _target_: str = "ntl.data.sets.star_graph.StarGraph"
+    _target_: str = "ntl.data.sets.generated.StarGraph"
     name: str = "star_graph"
     answers: str = "exact"
     train_rows: int = rows(200_000, "Rows for training.", origin=STAR)
@@ -103,7 +103,7 @@ class RecallConfig(GeneratedConfig):
 class NeedleConfig(RecallConfig):
     """One number of a long text."""
 
-    _target_: str = "ntl.data.sets.needle.Needle"
+    _target_: str = "ntl.data.sets.recall.Needle"
     name: str = "needle"
     train_rows: int = rows(50_000, "Rows for training.")
     keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=MOST_KEYS)
@@ -126,7 +126,7 @@ class NeedleConfig(RecallConfig):
 class KeyValuesConfig(RecallConfig):
     """One number of a list."""
 
-    _target_: str = "ntl.data.sets.key_values.KeyValues"
+    _target_: str = "ntl.data.sets.recall.KeyValues"
     name: str = "key_values"
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")

@@ -30,8 +30,19 @@ ROOMS = {
 # Old module, or function, -> its present one: configs of old runs contain the old names.
 MOVED = {
     **{
-        f"ntl.data.{name}": f"ntl.data.sets.{name}"
-        for name in ("arithmetic", "gsm8k", "mathematics", "multiplication", "multirc", "noisy_numbers", "rjokes")
+        f"ntl.data.{room}{old}": f"ntl.data.sets.{new}"
+        for new, olds in {
+            "file": ["text"],
+            "generated": ["polynomial", "star_graph"],
+            "mathematics": ["arithmetic", "mathematics"],
+            "multiplication": ["multiplication"],
+            "noisy_numbers": ["noisy_numbers"],
+            "official": ["gsm8k", "multirc", "rjokes"],
+            "packaged": ["melting_points", "sentiment"],
+            "recall": ["induction", "key_values", "needle"],
+        }.items()
+        for old in olds
+        for room in ("", "sets.")
     },
     "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",

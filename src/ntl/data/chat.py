@@ -23,9 +23,8 @@ class Chat:
     """The chat template of a tokenizer, as `apply_chat_template` renders it.
 
     ``end_id`` ends a turn; it need not be the tokenizer's ``eos_token_id``. ``opening`` is what the template writes
-    before the text of an answer, decoded, such as empty thoughts. ``key`` is all that the token ids depend on besides
-    the tokenizer's own content. UserError for a tokenizer without a template, or whose template writes no end of a turn
-    or a conversation that does not begin with its prompt.
+    before the text of an answer, decoded, such as empty thoughts. ``key`` is what token ids depend on besides the
+    tokenizer's content. UserError where there is no template, or it does not serve.
     """
 
     def __init__(self, tokenizer: Any, name: str = "") -> None:
@@ -38,9 +37,8 @@ class Chat:
         if not tokenizer.chat_template:
             raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
         self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
-        special = {
-            key: token.content for key, token in self.backend.get_added_tokens_decoder().items() if token.special
-        }
+        added = self.backend.get_added_tokens_decoder()
+        special = {key: token.content for key, token in added.items() if token.special}
         longest_first = sorted(special.values(), key=len, reverse=True)
         self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # A template that writes today's date writes the same one on every day, so that token ids are the same.

@@ -3,13 +3,12 @@
 import dataclasses
 import hashlib
 import json
-import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, TypeVar
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
 from omegaconf import OmegaConf
 
@@ -22,9 +21,6 @@ from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
 
 GROUP = "dataset/"
-# Draws until a row counts as not to be found.
-TRIES = 10_000
-Drawn = TypeVar("Drawn")
 
 
 class Example(TypedDict):
@@ -37,17 +33,20 @@ class Example(TypedDict):
     labels: NotRequired[str]  # what each rater answered, of whom ``answer`` is the mean, as a JSON list of numbers
 
 
+class Row(NamedTuple):
+    """``group`` is what the scores are broken down by; empty if they are not."""
+
+    question: str
+    answer: str
+    group: str = ""
+
+
 @dataclass
 class Material:
-    """The rows of each split, and where they came from, for the manifest.
-
-    ``missing`` maps a split whose file could not be found to where to get it. ``remarks`` go into the record of every
-    run.
-    """
+    """The rows of each split, and where they came from, for the manifest. ``remarks`` go into every run's record."""
 
     splits: Mapping[str, Iterable[Example]]
     source: dict[str, Any] = field(default_factory=lambda: {"kind": "computed from the config"})
-    missing: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,18 +72,16 @@ class TextDataset(ABC):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows for every split. Deterministic given the config and the source; called under a lock."""
 
-    def official(
-        self, pairs: Mapping[str, Sequence[tuple[str, ...]]], missing: dict[str, str] | None = None, **remarks: Any
-    ) -> Material:
+    def official(self, pairs: Mapping[str, Sequence[tuple[str, ...]]], **remarks: Any) -> Material:
         """The material of an official release: question and answer of each row (``numbered``), by split."""
         assert self.origin is not None
-        rows = {split: numbered(split, pairs[split]) for split in self.splits if split in pairs}
-        return Material(rows, self.origin.source, missing or {}, {**self.origin.remarks, **remarks})
+        rows = {split: numbered(split, pairs[split]) for split in self.splits}
+        return Material(rows, self.origin.source, {"licence": self.origin.licence, **remarks})
 
-    def read(self, split: str, data_dir: Path, log: Log, *, download: bool) -> bytes:
+    def read(self, split: str, data_dir: Path, log: Log, download: bool) -> bytes:
         """The content of the official file that is named after a split."""
         assert self.origin is not None
-        return raw.read(self.origin.files[split], data_dir, log, download=download)
+        return raw.read(self.origin.files[split], data_dir, log, download)
 
     def scored(self, answer: str) -> str:
         """The part of an answer that is scored as a number; by default all of it."""
@@ -137,30 +134,8 @@ def numbered(split: str, rows: Iterable[tuple[str, ...]], total: int | None = No
     largest = len(rows) if total is None and isinstance(rows, Sequence) else total or 0
     width = max(5, len(str(largest - 1)))
     for index, (question, answer, *group) in enumerate(rows):
-        yield Example(
-            id="/".join([split, *filter(None, group), f"{index:0{width}d}"]), question=question, answer=answer
-        )
-
-
-def shared_out(keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[str, list[int]]:
-    """The rows of each split of ``counts``, and of train, in their order; ``keys`` has a key for each row.
-
-    Rows of one key are in one split: in the order of a seeded hash of the keys, each split takes keys until it has its
-    count, or a little more. UserError: nothing is left for training.
-    """
-    rows: dict[str, list[int]] = {}
-    for index, key in enumerate(keys):
-        rows.setdefault(key, []).append(index)
-    salt = seed.to_bytes(8)
-    order = iter(sorted(rows, key=lambda key: hashlib.blake2b(key.encode(), digest_size=16, key=salt).digest()))
-    found: dict[str, list[int]] = {split: [] for split in (*counts, "train")}
-    for split, count in counts.items():
-        while len(found[split]) < count and (key := next(order, None)) is not None:
-            found[split] += rows[key]
-    found["train"] = [index for key in order for index in rows[key]]
-    if not found["train"]:
-        raise UserError(f"{len(keys):,} rows, of which {' and '.join(counts)} take all; lower their numbers of rows.")
-    return {split: sorted(indices) for split, indices in found.items()}
+        name = "/".join([split, *filter(None, group), f"{index:0{width}d}"])
+        yield Example(id=name, question=question, answer=answer)
 
 
 def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:
@@ -178,81 +153,3 @@ def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> Te
         return build(config)
     except TypeError as error:
         raise UserError(f"data set {name!r}: {error}.") from error
-
-
-class Row(NamedTuple):
-    """``group`` is what the scores are broken down by; empty if they are not."""
-
-    question: str
-    answer: str
-    group: str = ""
-
-
-def words(text: str) -> list[str]:
-    """The words of a grammar."""
-    return text.split()
-
-
-def side_of(content: str) -> str:
-    """train, validation or test: the same on every machine and for every seed."""
-    first = hashlib.sha256(content.encode()).digest()[0]
-    return "train" if first >= 64 else ("validation" if first >= 32 else "test")
-
-
-def drawn_on(side: str, draw: Callable[[], Drawn], content: Callable[[Drawn], str] = str) -> Drawn:
-    """The first of the things that ``draw`` gives whose content is on this side. UserError if none is found."""
-    for _ in range(TRIES):
-        drawn = draw()
-        if side_of(content(drawn)) == side:
-            return drawn
-    raise UserError(f"too few different questions with these settings: none of {TRIES:,} is for {side}; raise them.")
-
-
-class Generated(TextDataset):
-    """Rows that are drawn one by one from a seed, with tests that are broken down into groups.
-
-    What a test asks never occurs in training, whatever the seeds and sizes are: ``side_of`` divides all possible
-    contents by a digest, three quarters for training and an eighth each for validation and test, and a row is drawn
-    until it is on the right side. So nothing is remembered of the training rows, which are written as they are drawn.
-    Validation and each test have no row twice; training draws with replacement.
-    """
-
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits: ClassVar[tuple[str, ...]] = ("interpolate", "extrapolate")
-
-    @abstractmethod
-    def cells(self, split: str) -> Sequence[Any]:
-        """What the rows of a split are like, in turn: each cell gets as many rows as the next."""
-
-    @abstractmethod
-    def draw(self, rng: random.Random, side: str, cell: Any) -> Row:
-        """A row of this cell whose content is on this side (``side_of``)."""
-
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        self.config.check(str(data_dir))
-        counts = {"train": self.config.train_rows, "validation": self.config.validation_rows}
-        counts |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
-        log(f"{self.name}: computing {sum(counts.values()):,} rows")
-        return Material({split: numbered(split, self._rows(split, count), count) for split, count in counts.items()})
-
-    def _rows(self, split: str, count: int) -> Iterator[Row]:
-        # A text as seed is digested by SHA-512, and not by Python's own hash, which differs between processes.
-        rng = random.Random(f"{self.name} {self.config.seed} {split}")
-        side = "test" if split in self.test_splits else split
-        cells = self.cells(split)
-        seen: set[bytes] = set()
-        for index in range(count):
-            for _ in range(TRIES):
-                row = self.draw(rng, side, cells[index % len(cells)])
-                digest = hashlib.sha256(f"{row.question} {row.answer}".encode()).digest()[:8]
-                if side == "train" or digest not in seen:
-                    break
-            else:
-                raise UserError(
-                    f"dataset={self.name}: {split} has {count:,} rows, and only {index:,} different ones were "
-                    "found for it; lower dataset.test_rows or dataset.validation_rows."
-                )
-            if side != "train":
-                seen.add(digest)
-            yield row

@@ -3,9 +3,6 @@
 import hashlib
 import json
 import math
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,20 +15,17 @@ from tokenizers import Tokenizer
 
 from ntl.data.chat import Chat
 from ntl.data.encoded import ABOUT, EncodedDataset
+from ntl.data.files import make_once
 from ntl.numbers.text import parse_number
-from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, sweep
-from ntl.system.locks import wait_for_lock
+from ntl.system.errors import UserError
+from ntl.system.files import sync
 from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
 FORMAT = 6
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
-# Rows encoded at a time.
-CHUNK = 5_000
-PARTS = ((0, "question"), (1, "answer"))
+CHUNK = 5_000  # rows encoded at a time
 SAY_SECONDS = 15.0
 REMEDY = "take another model"
-NEEDS_CHAT = "set dataset.format=chat, and take a model whose tokenizer has one"
 Row = Mapping[str, Any]
 
 
@@ -49,7 +43,7 @@ def encode_dataset(
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
 
-    A second process that does the same waits. Set TOKENIZERS_PARALLELISM=false to tokenize in one thread.
+    Set TOKENIZERS_PARALLELISM=false to tokenize in one thread.
 
     Args:
         rows: Returns the rows; called only if they have to be tokenized.
@@ -65,42 +59,26 @@ def encode_dataset(
     # The end token is named beside tokenizer.json, which a chat model may share with another.
     parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    if (found := _open(folder, log)) is not None:
-        return found
-    encode = Encoder(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target, chat=chat)
-    with one_line_errors("write token ids to", cache_dir):
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with wait_for_lock(cache_dir / f".{folder.name}.lock", log) as held:
-            # Another process may have made it meanwhile.
-            if (found := _open(folder, lambda line: None)) is not None:
-                return found
-            # Without a lock the folder of another process at work may be among them.
-            sweep(cache_dir, f".{folder.name}.part-*", 0 if held else UNUSED_SECONDS)
-            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=cache_dir) as part:
-                new = Path(part) / "new"
-                write_encoded(new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values)
-                shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
-                os.replace(new, folder)
-    return EncodedDataset(folder)
+    settings = {"decoder_only": decoder_only, "max_length": max_length, "keep_target": keep_target, "chat": chat}
 
+    def find() -> EncodedDataset | None:
+        try:
+            return EncodedDataset(folder) if folder.is_dir() else None
+        except (ValueError, KeyError, TypeError, OSError):  # damaged: tokenized again
+            return None
 
-def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
-    if not folder.is_dir():
-        return None
-    try:
-        return EncodedDataset(folder)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        log(f"{folder}: damaged ({error}): tokenizing again")
-        return None
+    def write(new: Path) -> None:
+        encode = Encoder(tokenizer, **settings)
+        write_encoded(new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values)
+
+    return make_once(folder, find, write, log, "write token ids to")
 
 
 def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False) -> None:
-    """Write blocks of token ids into a new folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    folder.mkdir()
-    counted = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
-    about: dict[str, int] = dict.fromkeys(counted, 0)
+    """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
+    about: dict[str, int] = {"truncated": 0, "unknown": 0}
     names = ("tokens", "offsets", "values") if with_values else ("tokens", "offsets")
-    total, offsets = 0, 1
+    total, offsets, longest = 0, 1, {"question": 0, "answer": 0, "example": 0}
     with ExitStack() as stack:
         files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
         files["offsets"].write(np.zeros(1, "<i8").tobytes())
@@ -114,12 +92,12 @@ def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_v
             about["unknown"] += block.unknown
             questions, answers = block.sizes[::2], block.sizes[1::2]
             for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
-                about[f"longest_{part}"] = max(about[f"longest_{part}"], int(sizes.max(initial=0)))
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    files = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
-    (folder / ABOUT).write_text(json.dumps({**about, **files}), encoding="utf-8")
+                longest[part] = max(longest[part], int(sizes.max(initial=0)))
+    for name in names:
+        sync(folder / f"{name}.bin")
+    about |= {f"longest_{part}": size for part, size in longest.items()}
+    layout = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
+    (folder / ABOUT).write_text(json.dumps({**about, **layout}), encoding="utf-8")
 
 
 def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) -> Iterator["Block"]:
@@ -136,11 +114,11 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[di
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
     block = Encoder(tokenizer, **settings)(rows)
     columns = {"ids": block.tokens} | ({} if block.values is None else {"values": block.values})
-    cut = {name: np.split(values, block.sizes.cumsum()[:-1]) for name, values in columns.items()}
-    return [
-        {f"{part}_{name}": pieces[2 * index + place] for name, pieces in cut.items() for place, part in PARTS}
-        for index in range(len(rows))
-    ]
+    found: dict[str, list[np.ndarray]] = {}
+    for name, values in columns.items():
+        pieces = np.split(values, block.sizes.cumsum()[:-1])[: 2 * len(rows)]
+        found |= {f"question_{name}": pieces[::2], f"answer_{name}": pieces[1::2]}
+    return [dict(zip(found, example, strict=True)) for example in zip(*found.values(), strict=True)]
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
@@ -213,7 +191,8 @@ class Encoder:
             questions, answers = self.chat.encode(rows)
         else:
             if wrong := next((row for row in rows if row.get("before")), None):
-                raise UserError(f"{_quoted(wrong)} has earlier messages, which need a chat template: {NEEDS_CHAT}")
+                remedy = "set dataset.format=chat, and take a model whose tokenizer has one"
+                raise UserError(f"{_quoted(wrong)} has earlier messages, which need a chat template: {remedy}")
             # The prefix parts an answer from its question; a document has none.
             prefixed = [(self.answer_prefix if row["question"] else "") + row["answer"] for row in rows]
             questions, question_numbers = self._encode([row["question"] for row in rows])

@@ -1,25 +1,28 @@
-"""Text files: read whole, plain or packed, or line by line over a memory map."""
+"""Text files, read whole, plain or packed, or line by line over a memory map; and folders that are made once."""
 
 import gzip
 import mmap
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from tempfile import TemporaryDirectory
+from typing import TypeVar, overload
 
 import numpy as np
 
 from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import UNUSED_SECONDS, sweep
+from ntl.system.locks import wait_for_lock
 
+Made = TypeVar("Made")
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
 BLOCK = 1 << 20
 # The most bytes that a packed file may unpack to: this, or RATIO times its size. Text packs to a tenth, a gzip bomb to
 # a thousandth.
-UNPACKED = 1 << 28
-RATIO = 100
+UNPACKED, RATIO = 1 << 28, 100
 
 
 def read_file(path: Path) -> bytes:
@@ -41,13 +44,14 @@ def read_file(path: Path) -> bytes:
     return content
 
 
-def decode(data: bytes, label: str) -> str:
-    """UTF-8 text; UserError with the line of the first bad byte."""
+def read_text(path: Path) -> str:
+    """A UTF-8 file, plain or ``.gz``, without a byte order mark. UserError with the line of the first bad byte."""
+    data = read_file(path)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        raise UserError(f"{label}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
+        raise UserError(f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
 
 
 def map_file(path: Path) -> Buffer:
@@ -85,3 +89,35 @@ class Lines(Sequence[bytes]):
             return [self[each] for each in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         return self.data[int(self._bounds[position]) : int(self._bounds[position + 1]) - 1]
+
+
+def make_once(
+    target: Path,
+    find: Callable[[], Made | None],
+    write: Callable[[Path], None],
+    log: Callable[[str], None],
+    action: str,
+) -> Made:
+    """What ``find`` finds; if that is nothing, after ``write`` filled a new folder that became ``target``.
+
+    The folder takes its name when it is whole, and of two processes the second waits. UserError, "cannot ``action``",
+    for a full disk.
+    """
+    if (found := find()) is not None:
+        return found
+    with one_line_errors(action, target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with wait_for_lock(target.parent / f".{target.name}.lock", log) as held:
+            if (found := find()) is None:  # no other process has made it meanwhile
+                # Without a lock the folder of another process at work may be among them.
+                sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
+                with TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
+                    new = Path(part) / "new"
+                    new.mkdir()
+                    write(new)
+                    if target.is_dir():  # damaged
+                        os.replace(target, Path(part) / "old")
+                    os.replace(new, target)
+                found = find()
+    assert found is not None
+    return found

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -18,14 +17,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
-from ntl.config.targets import check_name
-from ntl.data import raw
 from ntl.data.dataset import Example, Log, TextDataset, dataset_named
-from ntl.data.files import Lines, map_file
-from ntl.data.raw import Missing
-from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_changes, sha256_of, sweep, write_atomically
-from ntl.system.locks import wait_for_lock
+from ntl.data.files import Lines, make_once, map_file
+from ntl.system.errors import UserError
+from ntl.system.files import data_roots, sha256_changes, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     import datasets
@@ -89,8 +84,7 @@ class Prepared:
     """
 
     def __init__(self, dataset: TextDataset, data_dir: Path | str) -> None:
-        self.dataset = dataset
-        self.data_dir = Path(data_dir)
+        self.dataset, self.data_dir = dataset, Path(data_dir)
 
     def find(self) -> Path | None:
         """The prepared folder, if there is one."""
@@ -118,8 +112,6 @@ class Prepared:
         name, splits, manifest = self.dataset.name, self.dataset.splits, self.manifest
         if split not in splits:
             raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(splits)}.")
-        if why := manifest.get("missing", {}).get(split):
-            raise Missing(f"{name} has no {split} rows: {why}.")
         return _checked(self.folder, split, manifest)
 
     def load(self, split: str) -> "datasets.Dataset":
@@ -167,96 +159,58 @@ class Prepared:
         Atomic, and safe against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
         ``download=False`` never asks the network for the official release.
         """
-        found = self._find_complete(log, download=download)
-        if found is None:
-            with one_line_errors("make the data folder", self.data_dir):
-                self.data_dir.mkdir(parents=True, exist_ok=True)
-            with wait_for_lock(self.data_dir / f".{self.dataset.folder_name}.lock", log) as held:
-                # Another process may have been first; what it left out, it could not have.
-                found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
+        target = self.data_dir / self.dataset.folder_name
+        found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = read_manifest(found)
         for split, entry in manifest["splits"].items():
             path = found / f"{split}.jsonl"
             if verify or not path.is_file() or path.stat().st_size != entry["bytes"]:
                 _checked(found, split, manifest)
-        for path in self._lost():
-            log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
         for warning in manifest.get("remarks", {}).get("warnings", []):
             log(warning)
         return found
 
-    def _find_complete(self, log: Log, *, download: bool) -> Path | None:
-        """``find``, but None where a split was left out whose official file can be had now."""
-        found = self.find()
-        left_out = read_manifest(found).get("missing", {}) if found else {}
-        files = self.dataset.origin.files if self.dataset.origin else {}
-        can_be_had = any(raw.obtain(files[split], self.data_dir, log, download=download) for split in left_out)
-        return None if can_be_had else found
-
-    def _lost(self) -> dict[str, str]:
-        """Of the settings that name files: value -> sha256, where what it names is gone or has other content now."""
-        config = self.dataset.config
-        contents: dict[str, str] = getattr(config, "contents", {})
-        now = setting_files(config, self.data_dir) if contents else {}
-        lost = {key for key, content in contents.items() if key not in now or contents_of(now[key]) != content}
-        return {str(getattr(config, key)): contents[key] for key in sorted(lost)}
-
-    def _check_sources(self) -> None:
-        for path, content in self._lost().items():
-            raise UserError(
-                f"{path}: gone, or changed since this run was named by its content, {content}, of which no prepared "
-                "copy is left; put it back."
-            )
-
-    def _make(self, log: Log, *, download: bool, held: bool) -> Path:
-        dataset, target = self.dataset, self.data_dir / self.dataset.folder_name
-        # Without a lock the folder of another process at work may be among them.
-        sweep(self.data_dir, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
+    def _write(self, folder: Path, log: Log, download: bool) -> None:
+        dataset = self.dataset
         self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
-        for split, why in material.missing.items():
-            log(f"{dataset.name} has no {split} rows: {why}.")
-        covered = {*material.splits, *material.missing}
-        assert covered == set(dataset.splits), f"{dataset.name}: material and splits disagree"
-        with (
-            one_line_errors("write prepared data to", self.data_dir),
-            tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=self.data_dir) as part,
-        ):
-            new, old = Path(part) / "new", Path(part) / "old"
-            new.mkdir()
-            splits = {split: write_split(new / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
-            self._check_sources()  # it may have been edited while it was read
-            manifest = {
-                "schema": SCHEMA,
-                "dataset": dataset.name,
-                "version": dataset.version,
-                "config": dataset.values,
-                "source": material.source,
-                "missing": material.missing,
-                "remarks": material.remarks,
-                "made_with": {"python": platform.python_version(), "numpy": np.__version__},
-                "splits": splits,
-            }
-            write_atomically(new / MANIFEST, json.dumps(manifest, indent=1) + "\n")
-            if target.is_dir():  # with fewer splits
-                os.replace(target, old)
-            os.replace(new, target)
-        return target
+        assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
+        splits = {split: write_split(folder / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
+        self._check_sources()  # a file may have been edited while it was read
+        manifest = {
+            "schema": SCHEMA,
+            "dataset": dataset.name,
+            "version": dataset.version,
+            "config": dataset.values,
+            "source": material.source,
+            "remarks": material.remarks,
+            "made_with": {"python": platform.python_version(), "numpy": np.__version__},
+            "splits": splits,
+        }
+        write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+    def _check_sources(self) -> None:
+        """UserError where a setting names a file whose content is no longer the one that the data set is named by."""
+        config = self.dataset.config
+        contents: dict[str, str] = getattr(config, "contents", {})
+        now = setting_files(config, self.data_dir) if contents else {}
+        for key, content in contents.items():
+            if key not in now or contents_of(now[key]) != content:
+                raise UserError(
+                    f"{getattr(config, key)}: gone, or changed since this run was named by its content, {content}, of "
+                    "which no prepared copy is left; put it back."
+                )
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a prepared folder: source, versions and, per split, rows, bytes and sha256."""
-    path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
-        for split, entry in manifest["splits"].items():
-            check_name(split, f"{path}:1: split")
-            if not (isinstance(entry["rows"], int) and isinstance(entry["bytes"], int) and entry["sha256"]):
-                raise ValueError("an entry without rows, bytes or sha256")
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        _digests(manifest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}:1: missing or damaged ({error!r}); {_remedy(folder)}.") from error
+        raise UserError(f"{folder / MANIFEST}:1: missing or damaged ({error!r}); {_remedy(folder)}.") from error
     return manifest
 
 
@@ -277,9 +231,8 @@ def _checked(folder: Path, split: str, manifest: dict[str, Any]) -> Rows:
     if split not in manifest["splits"] or not path.is_file():
         raise UserError(f"{path}: missing; {_remedy(folder)}.")
     if sha256_of(path) != manifest["splits"][split]["sha256"]:
-        raise UserError(
-            f"{path}: not the file that was prepared: its sha256 differs from {MANIFEST}; {_remedy(folder)}."
-        )
+        wrong = f"not the file that was prepared: its sha256 differs from {MANIFEST}"
+        raise UserError(f"{path}: {wrong}; {_remedy(folder)}.")
     return Rows(path)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ntl.config.data import DELIMITERS, suffix_of
-from ntl.data.files import decode, read_file
+from ntl.data.files import read_text
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import no_hub
 
@@ -33,25 +33,20 @@ class Table:
     read: Callable[[Columns], Rows]
 
 
-def read_text(path: Path) -> str:
-    """A UTF-8 file, plain or ``.gz``, without a byte order mark."""
-    return decode(read_file(path), str(path)).removeprefix("\ufeff")
-
-
 def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
     """Split -> table of a folder that ``save_to_disk`` wrote; else one table, named by the empty text.
 
     ``header`` and ``cells`` describe CSV and TSV (``ntl.config.data.FileConfig``).
     """
     if path.is_dir():
-        from datasets import Dataset, load_from_disk
+        from datasets import load_from_disk
 
         try:
-            found: Any = load_from_disk(str(path))
+            return _of_datasets(str(path), load_from_disk(str(path)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: save_to_disk wrote no such folder ({_line(error)}).") from error
-        return {"": _of_dataset(str(path), found)} if isinstance(found, Dataset) else _of_splits(str(path), found)
-    if (suffix := suffix_of(path)) == ".parquet":
+    suffix = suffix_of(path)
+    if suffix == ".parquet":
         return {"": Table(str(path), lambda columns: _parquet(path, columns))}
     if delimiter := DELIMITERS.get(suffix):
         return {"": Table(str(path), lambda columns: _cells(path, columns, delimiter, header, cells))}
@@ -67,7 +62,7 @@ def hub_tables(name: str, config_name: str) -> dict[str, Table]:
         # Otherwise the libraries ask again and again before they read the cache.
         config.HF_HUB_OFFLINE = True
     try:
-        return _of_splits(name, datasets.load_dataset(name, config_name or None))
+        return _of_datasets(name, datasets.load_dataset(name, config_name or None))
     except Exception as error:  # of many libraries, for names, configs, files and networks
         reason = f"not in the local cache, and {problem}" if problem else _line(error)
         raise UserError(
@@ -81,25 +76,22 @@ def _line(error: Exception) -> str:
 
 
 def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
-    found = dict.fromkeys(columns(names), 0)
-    for column in found:
-        if names.count(column) > 1:
-            raise UserError(f"{label}: {names.count(column)} columns are called {column!r}; rename all but one.")
-        if column not in names:
-            raise UserError(
-                f"{label}: no column {column!r}, it has {', '.join(map(repr, names))}; name yours by "
-                "dataset.question=, or in dataset.template=, and by dataset.answer=; of dataset=text by "
-                "dataset.column=."
-            )
+    found = list(dict.fromkeys(columns(names)))
+    if missing := [column for column in found if column not in names]:
+        raise UserError(
+            f"{label}: no column {missing[0]!r}, it has {', '.join(map(repr, names))}; name yours by dataset.question=,"
+            " or in dataset.template=, and by dataset.answer=; of dataset=text by dataset.column=."
+        )
+    if twice := [column for column in found if names.count(column) > 1]:
+        raise UserError(f"{label}: {names.count(twice[0])} columns are called {twice[0]!r}; rename all but one.")
     return {column: names.index(column) for column in found}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict[str, Any]()
-    for name, value in pairs:
-        if name in found:
+    found = dict(pairs)
+    for name, _ in pairs if len(found) < len(pairs) else ():
+        if sum(name == other for other, _ in pairs) > 1:
             raise ValueError(f"{name!r} occurs twice; remove one")
-        found[name] = value
     return found
 
 
@@ -130,27 +122,23 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
         delimiter = ";"
     quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
-    names, indices = list[str](), dict[str, int]()
-    while True:
-        place = f"{path}:{reader.line_num + 1}"
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise UserError(
-                f"{path}:{reader.line_num}: {error}; where quotation marks are characters like any other, set "
-                "dataset.cells=plain."
-            ) from error
-        if row is None:
-            return
-        if row and not names:
-            names = row if header else [str(at + 1) for at in range(len(row))]
-            indices = _indices(place, names, columns)
-            row = [] if header else row
-        if not row:
-            continue
-        if len(row) != len(names):
-            raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
-        yield place, {column: row[index] for column, index in indices.items()}
+    names, indices, end = list[str](), dict[str, int](), 0
+    try:
+        for row in reader:
+            place, end = f"{path}:{end + 1}", reader.line_num
+            if not row:
+                continue
+            if not names:
+                names = row if header else [str(at + 1) for at in range(len(row))]
+                indices = _indices(place, names, columns)
+                if header:
+                    continue
+            if len(row) != len(names):
+                raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
+            yield place, {column: row[index] for column, index in indices.items()}
+    except csv.Error as error:
+        remedy = "where quotation marks are characters like any other, set dataset.cells=plain"
+        raise UserError(f"{path}:{reader.line_num}: {error}; {remedy}.") from error
 
 
 def _parquet(path: Path, columns: Columns) -> Rows:
@@ -164,12 +152,13 @@ def _parquet(path: Path, columns: Columns) -> Rows:
     yield from _arrow(str(path), table, columns)
 
 
-def _of_dataset(label: str, dataset: Any) -> Table:
-    return Table(label, lambda columns: _arrow(label, dataset.with_format("arrow")[:], columns))
+def _of_datasets(label: str, found: Any) -> dict[str, Table]:
+    def table(name: str, dataset: Any) -> Table:
+        return Table(name, lambda columns: _arrow(name, dataset.with_format("arrow")[:], columns))
 
-
-def _of_splits(label: str, splits: Any) -> dict[str, Table]:
-    return {str(name): _of_dataset(f"{label}, {name}", dataset) for name, dataset in splits.items()}
+    if not isinstance(found, dict):
+        return {"": table(label, found)}
+    return {str(split): table(f"{label}, {split}", dataset) for split, dataset in found.items()}
 
 
 def _arrow(label: str, table: Any, columns: Columns) -> Rows:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntl.numbers.text import find_place_tokens, number_spans
 
@@ -16,8 +16,7 @@ _DIGIT = re.compile("[0-9]")
 _NUMERAL = re.compile(r"[▁Ġ ]?[+-]?[0-9]*\.?[0-9]*")
 
 
-@dataclass(frozen=True)
-class Missed:
+class Missed(NamedTuple):
     """A number that the loss does not see: its text, the tokens that write its digits, and the reason."""
 
     number: str
@@ -39,17 +38,14 @@ class Coverage:
         return self.seen / total if total else math.nan
 
     def __str__(self) -> str:
-        """The share, and each number that is not seen with its tokens and the reason, most frequent first."""
-        total = self.seen + len(self.missed)
-        if not total:
+        """The share, and the numbers that are missed most often, each with its tokens and the reason."""
+        if math.isnan(self.share):
             return "there is no number in these texts"
-        counted = Counter(self.missed).most_common()
-        lines = [
-            f"  {each.number}{f' ({times} times)' if times > 1 else ''} as {' '.join(each.pieces)!r}: {each.reason}"
-            for each, times in counted[:MAX_LINES]
-        ]
-        more = [f"  and {len(counted) - MAX_LINES:,} more"] if len(counted) > MAX_LINES else []
-        return "\n".join([f"the loss sees {self.seen:,} of {total:,} numbers ({self.share:.1%})", *lines, *more])
+        lines = [f"the loss sees {self.seen:,} of {self.seen + len(self.missed):,} numbers ({self.share:.1%})"]
+        for each, times in Counter(self.missed).most_common(MAX_LINES):
+            often = f" ({times} times)" if times > 1 else ""
+            lines.append(f"  {each.number}{often} as {' '.join(each.pieces)!r}: {each.reason}")
+        return "\n".join(lines)
 
 
 def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Coverage:
@@ -64,12 +60,10 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
             of one with tokens ``_d_e_``, each number is encoded alone, after a space.
         number_ids: The ids of the number tokens.
 
-    Raises TypeError if ``texts`` is a single text, or the tokenizer has no ``encode``.
+    Raises TypeError if ``texts`` is a single text.
     """
     if isinstance(texts, str):
         raise TypeError("texts is a single str: give a list of texts")
-    if not hasattr(tokenizer, "encode"):
-        raise TypeError(f"a {type(tokenizer).__name__} without encode cannot say how it writes numbers")
     vocab = tokenizer.get_vocab()
     names, unknown = {token_id: token for token, token_id in vocab.items()}, getattr(tokenizer, "unk_token_id", None)
     seen, missed = 0, []

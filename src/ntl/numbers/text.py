@@ -77,8 +77,7 @@ def last_number_paper(text: str) -> float | None:
 
     This reproduces the paper's scores, including its quirks: no commas ("1,234" -> 234), no exponent ("1e5" -> 5), no
     leading point (".5" -> 5), a binary minus is read as a sign ("5 - 3" -> -3), and Unicode digits count. A number
-    beyond the range of floats is ±inf. None without a match, or where the original crashed: at white space other than
-    spaces between sign and digits.
+    beyond floats is ±inf. None without a match, or where the original crashed: at a line end between sign and digits.
     """
     matches = _PAPER_NUMBER.findall(text)
     try:

@@ -19,10 +19,7 @@ from ntl.numbers.text import find_place_tokens
 _DIGITS = frozenset("0123456789")
 # Texts to check how a tokenizer writes numbers: short and long ones, alone, after a space and in a sentence.
 _SAMPLES = ("7", "12", " 374", "2024", "It takes 15 of 860 steps.", "90536")
-_REMEDY = (
-    "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own, "
-    "or use digits_only=False"
-)
+_REMEDY = "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own"
 # Number losses are large beside cross entropy where values span more than this. Our choice; digits span 9.
 _WIDE_SPAN = 100.0
 _WORD_START = re.compile("[▁Ġ ]")
@@ -52,15 +49,14 @@ class NumberVocabulary:
         """Find the number tokens of a tokenizer, which is left unchanged.
 
         Of tokens ``_d_e_`` of the Regression Transformer, only these are number tokens, and the value of each is its
-        digit d, whatever its place e (``ignore_order=True`` in the original code). A warning is issued if not all ten
-        digits are tokens, or if with digits_only=False numbers are written with tokens that are not number tokens.
+        digit d, whatever its place e (``ignore_order=True`` in the original code). Warns of digits that are no tokens,
+        and with digits_only=False of numbers that are written with other tokens.
 
         Args:
             tokenizer: Any object with `get_vocab() -> {token: id}`; one with `encode` is checked on a few numbers.
             digits_only: Whether only the bare "0" ... "9" are number tokens. Otherwise it is every token that matches
                 `[+-]?[0-9]+(\\.[0-9]*)?` in ASCII after a word-start mark ("▁", "Ġ", or a space) is stripped.
-            vocab_size: V, the exact width of the model's logits. By default any width from the largest number-token
-                id + 1 on is accepted.
+            vocab_size: V, the exact width of the model's logits, if it is known.
 
         Raises:
             TypeError: The object is not a tokenizer.
@@ -140,13 +136,14 @@ def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], dig
     tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
     problem = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
     if digits_only:
-        raise ValueError(f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}")
+        raise ValueError(
+            f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}, or use digits_only=False"
+        )
     if not used & numbers:
         raise ValueError(f"{problem}no number token of its vocabulary is among them; take another tokenizer")
     ignored = " ".join(sorted(token_of[i] for i in missed))
     warnings.warn(
-        f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; "
-        "ntl.tokenizers.load_tokenizer makes each digit a token of its own",
+        f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; {_REMEDY}",
         stacklevel=3,
     )
 

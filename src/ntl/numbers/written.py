@@ -4,17 +4,14 @@ r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12
     value  = [sign] [currency] [sign] digits [exponent] [unit]
 
 Spaces and apostrophes group digits by three; of point and comma one is the decimal mark of the whole column, and the
-other groups, too ("1,23,456" is a group of the Indian kind). Which one it is, is told, or a value tells that makes
-sense in one way alone: "1,234" may be 1234 or 1.234, "1,5", "0,123", "1,234,567" and "1.234,5" may not. A column in
-which none tells is refused, and one in which two tell different things.
-
-Unit and currency are the same in every value of a column, and left out: 12 % is 12. A sign is a hyphen, any dash or a
-minus sign. What is more than one number, a fraction, a date or a range is refused.
+other groups, too ("1,23,456" is a group of the Indian kind). "1,234" may be 1234 or 1.234; "1,5", "0,123", "1,234,567"
+and "1.234,5" can be read in one way alone, and tell the mark of their column. A sign is a hyphen, any dash or a minus
+sign. What is more than one number, a fraction, a date or a range is refused.
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -23,7 +20,6 @@ from ntl.system.errors import UserError
 
 POINT, COMMA = ".", ","
 NAMES = {POINT: "point", COMMA: "comma"}
-Place = tuple[str, str]  # where an answer stands, and its text
 # Full-width forms as ASCII; dashes as "-"; spaces that do not break lines as spaces.
 _FOLDED = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _FOLDED |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
@@ -112,86 +108,43 @@ def _numeral(digits: str, exponent: str, minus: bool, mark: str) -> str | None:
     return f"-{numeral}" if minus and Decimal(numeral) else numeral
 
 
-class Column:
-    """The answers of a column: ``see`` all, then ``settle``, then ``write`` each.
+def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[str], str]:
+    """The numerals of a column of answers, each behind its place, and one line on what was changed, empty if nothing.
 
-    ``mark`` is the decimal mark; without one, the answers tell it.
+    ``mark`` is the decimal mark; without one, the answers tell it. Unit and currency, one and the same in all, are left
+    out. UserError: an answer is no number, two contradict each other, or none tells the mark where it matters.
     """
-
-    def __init__(self, mark: str = "") -> None:
-        self.mark = mark
-        self._told: dict[str, Place] = {}
-        self._unsure: Place | None = None
-        self._unit: tuple[str, Place] | None = None
-        self.seen = self.changed = 0
-        self._examples: dict[str, str] = {}
-
-    def see(self, text: str, place: str) -> None:
-        """Take note of an answer. ValueError: it is no number, or the one at another place contradicts it."""
-        value, marks = read_value(text), [self.mark] if self.mark else list(_DIGITS)
+    values, told, unsure, first_unit = list[Value](), dict[str, str](), "", ""
+    for place, text in answers:
+        value, shown = read_value(text), f"{place}: the answer {text[:60]!r}"
         if value is None:
-            raise ValueError(f"the answer {text[:60]!r} is no number with at most a unit")
-        if not any(mark in value.numerals for mark in marks):
-            raise ValueError(
-                f"the answer {text[:60]!r} is no number with a decimal {NAMES[self.mark]}; dataset.number_format=auto "
-                "reads either mark"
-            )
-        self.see_unit(value.unit, text, place)
-        if len(value.numerals) == 1:
-            (mark,) = value.numerals
-            self._told.setdefault(mark, (place, text))
-            if len(self._told) > 1 and not self.mark:
-                at, first = self._told[POINT if mark == COMMA else COMMA]
-                raise ValueError(
-                    f"the answer {text[:60]!r} has a decimal {NAMES[mark]}, and {first[:60]!r} ({at}) has the other "
-                    "mark; write all of them alike"
-                )
-        elif len(set(value.numerals.values())) > 1:
-            self._unsure = self._unsure or (place, text)
-
-    def see_unit(self, unit: str, text: str, place: str) -> None:
-        """As ``see``, of an answer that is a number without text, so that nothing but its unit is to be compared."""
-        if self._unit is None:
-            self._unit = unit, (place, text)
-        elif unit != self._unit[0]:
-            other, (at, first) = self._unit
-            raise ValueError(
-                f"the answer {text[:60]!r} has {_unit(unit)}, and {first[:60]!r} ({at}) has {_unit(other)}; give all "
-                "of them one unit, or none"
-            )
-        self.seen += 1
-
-    def settle(self) -> None:
-        """Decide the decimal mark. UserError where it matters and no answer tells it."""
-        if not self.mark and self._unsure and not self._told:
-            place, text = self._unsure
-            numerals = (read_value(text) or Value({}, "")).numerals
+            raise UserError(f"{shown} is no number with at most a unit.")
+        if mark and mark not in value.numerals:
             raise UserError(
-                f"{place}: the answer {text[:60]!r} may be {numerals[POINT]} or {numerals[COMMA]}, and no other answer "
-                f"tells which; dataset.number_format=point reads {numerals[POINT]}, dataset.number_format=comma "
-                f"{numerals[COMMA]}."
+                f"{shown} is no number with a decimal {NAMES[mark]}; dataset.number_format=auto reads either mark."
             )
-        self.mark = self.mark or next(iter(self._told), POINT)
-
-    def write(self, text: str) -> str:
-        """The numeral of an answer that was seen."""
-        value = read_value(text)
-        assert value is not None
-        numeral = value.numerals[self.mark]
-        if numeral != text:
-            self.changed += 1
-            if len(self._examples) < 3:
-                self._examples.setdefault(re.sub(r"[0-9]+", "0", text), f"{text[:30].strip()} -> {numeral[:30]}")
-        return numeral
-
-    @property
-    def said(self) -> str:
-        """What was changed, as one line; empty if nothing was."""
-        if not self.changed:
-            return ""
-        left_out = f"; {_unit(self._unit[0])} is left out" if self._unit and self._unit[0] else ""
-        examples = ", ".join(self._examples.values())
-        return f"{self.changed:,} of {self.seen:,} answers rewritten: {examples}{left_out}"
+        if values and value.unit != values[0].unit:
+            raise UserError(f"{shown} has {_unit(value.unit)}, and {first_unit}; give all of them one unit, or none.")
+        first_unit = first_unit or f"{text[:60]!r} ({place}) has {_unit(value.unit)}"
+        if len(value.numerals) == 1:
+            told.setdefault(next(iter(value.numerals)), f"{text[:60]!r} ({place})")
+        elif len(set(value.numerals.values())) > 1:
+            ways = [f"dataset.number_format={NAMES[each]} reads {value.numerals[each]}" for each in (POINT, COMMA)]
+            both = " or ".join(value.numerals[each] for each in (POINT, COMMA))
+            unsure = unsure or f"{shown} may be {both}, and no other answer tells which; {', '.join(ways)}."
+        values.append(value)
+    if not mark and len(told) > 1:
+        raise UserError(f"{told[POINT]} has a decimal point, and {told[COMMA]} a decimal comma; write all alike.")
+    if not mark and unsure and not told:
+        raise UserError(unsure)
+    mark = mark or next(iter(told), POINT)
+    numerals = [value.numerals[mark] for value in values]
+    changed = [(text, new) for (_, text), new in zip(answers, numerals, strict=True) if text != new]
+    if not changed:
+        return numerals, ""
+    left_out = f"; {_unit(values[0].unit)} is left out" if values[0].unit else ""
+    example = f"{changed[0][0][:30]} -> {changed[0][1][:30]}"
+    return numerals, f"{len(changed):,} of {len(answers):,} answers rewritten, the first {example}{left_out}"
 
 
 def _unit(unit: str) -> str:

@@ -1,10 +1,8 @@
-"""From a folder or a hub id to a tokenizer of a given kind, its fingerprint, and what digits of their own cost."""
+"""From a folder or a hub id to a tokenizer of a given kind, and its fingerprint."""
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -22,8 +20,6 @@ MASK_TOKEN = "<|mask|>"
 # Classes that read all of tokenizer.json; others make parts of it anew.
 WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
-# Texts whose tokens are counted.
-_MEASURED = 256
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 Step = dict[str, Any]
 
@@ -32,10 +28,9 @@ DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior":
 
 
 class Kind(NamedTuple):
-    """``digits``: each digit is a token of its own.
+    """``digits``: each digit is a token of its own. ``tokenizer_class`` writes numbers in its ``added_tokens``.
 
-    ``tokenizer_class``: the dotted name of a class that writes numbers in tokens of its own, the result of its
-    ``added_tokens``; it may have ``ROLES``, such as a mask token. ``options``: settings that it is made with and saves.
+    The class may have ``ROLES``, such as a mask token; ``options`` are settings that it is made with and saves.
     """
 
     digits: bool = False
@@ -46,13 +41,13 @@ class Kind(NamedTuple):
 KINDS = {
     "default": Kind(),
     "digit": Kind(digits=True),
-    "rt": Kind(tokenizer_class="ntl.tokenizers.number_tokenizers.RTTokenizer", options=("max_place",)),
-    "xval": Kind(tokenizer_class="ntl.tokenizers.number_tokenizers.XValTokenizer", options=("paper_compat",)),
+    "rt": Kind(tokenizer_class="ntl.tokenizers.rt.RTTokenizer", options=("max_place",)),
+    "xval": Kind(tokenizer_class="ntl.tokenizers.xval.XValTokenizer", options=("paper_compat",)),
 }
 
 
 def check_kind(kind: str) -> Kind:
-    """The kind of that name. :class:`~ntl.config.UserError` with the valid choices if it does not exist."""
+    """The kind of that name. UserError with the valid choices if it does not exist."""
     if kind not in KINDS:
         choices = f"choose one of {', '.join(sorted(KINDS))}"
         raise UserError(f"unknown tokenizer kind {kind!r}: {choices}.{nearest(kind, KINDS)}")
@@ -71,12 +66,9 @@ def load_tokenizer(
     ``options``: ``max_place`` of ``"rt"``, the highest decimal place of its tokens, and ``paper_compat`` of ``"xval"``,
     to read numbers as the original does; by default those with which the folder was saved.
 
-    Ids of the vocabulary never change. ``"default"`` and ``"digit"`` add no token: there may be no pad token, or it may
-    be the end token (``ntl.models.special.pad_id``). All else is as in the source: what is put around a text, chat
-    template, sides of padding and truncation, and longest text. A tokenizer whose digits were split and that is saved
-    stays so, whatever ``kind`` it is loaded with.
-
-    Raises :class:`~ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
+    Ids of the vocabulary never change, and ``"default"`` and ``"digit"`` add no token (``ntl.models.special.pad_id``).
+    All else, such as the chat template, is as in the source. Digits that were split stay so in a tokenizer that is
+    saved. UserError for an unknown kind, a file that is missing or broken, an unreachable hub.
     """
     chosen, folder = check_kind(kind), Path(source).expanduser()
     if folder.is_file():
@@ -93,14 +85,11 @@ def load_tokenizer(
     return split_digits(given, str(source)) if chosen.digits and not has_single_digits(given) else given
 
 
-# ---- the files of a folder
-
-
 def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
     """The tokenizer of the files as they are, of the class that transformers gives it.
 
-    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt, then in ``gguf_file``. Raises
-    :class:`ntl.system.errors.UserError` for files that are missing or cannot be read.
+    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt, then in ``gguf_file``. UserError for
+    files that are missing or cannot be read.
     """
     files = tokenizer_files(folder, gguf_file)
     for path in files:
@@ -143,35 +132,24 @@ def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenize
     return found
 
 
-# ---- digits
-
-
-def merge_digits(pre_tokenizer: Step | None) -> Step | None:
-    """The segmentation without the step that :func:`isolate_digits` adds."""
-    return _sequence_of([step for step in _steps_of(pre_tokenizer) if step != DIGIT_SPLIT])
-
-
-def isolate_digits(pre_tokenizer: Step | None) -> Step | None:
-    """Add a step that makes every ASCII digit a word of its own.
+def isolate_digits(pre_tokenizer: Step | None, isolate: bool = True) -> Step | None:
+    """The segmentation with a step that makes every ASCII digit a word of its own, or without that step.
 
     It comes after a metaspace step, which has set the word-start mark already: ``2014`` becomes ``▁ 2 0 1 4``. It comes
     before a byte-level step, which would leave ``Ġ`` on the first digit: `` 12`` becomes ``Ġ 1 2``. But if that adds a
     space before each word (RoBERTa's), it comes after it, as otherwise each digit would get a space.
     """
-    steps = _steps_of(merge_digits(pre_tokenizer))
-    byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
-    at = next(byte_level, len(steps))
-    return _sequence_of([*steps[:at], DIGIT_SPLIT, *steps[at:]])
+    steps = [step for step in _steps_of(pre_tokenizer) if step != DIGIT_SPLIT]
+    if isolate:
+        byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
+        steps.insert(next(byte_level, len(steps)), DIGIT_SPLIT)
+    return {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else (steps[0] if steps else None)
 
 
 def _steps_of(pre_tokenizer: Step | None) -> list[Step]:
     if pre_tokenizer is None:
         return []
     return list(pre_tokenizer["pretokenizers"]) if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
-
-
-def _sequence_of(steps: list[Step]) -> Step | None:
-    return {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else (steps[0] if steps else None)
 
 
 def has_single_digits(tokenizer: PreTrainedTokenizerFast) -> bool:
@@ -191,18 +169,19 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
     Its class is not that of the given one, which would undo the change when it is loaded again.
     """
     _check_has_digits(given, source)
+    changes = {
+        "tokenizer.json": {"pre_tokenizer": isolate_digits(backend_state(given)["pre_tokenizer"])},
+        "tokenizer_config.json": {"tokenizer_class": PreTrainedTokenizerFast.__name__},
+    }
     with TemporaryDirectory() as folder:
         given.save_pretrained(folder)
-        for name, key, change in (
-            ("tokenizer.json", "pre_tokenizer", isolate_digits),
-            ("tokenizer_config.json", "tokenizer_class", lambda _: PreTrainedTokenizerFast.__name__),
-        ):
-            path = Path(folder, name)
-            content = json.loads(path.read_text(encoding="utf-8"))
-            content[key] = change(content.get(key))
+        for path in (Path(folder, name) for name in changes):
+            content = json.loads(path.read_text(encoding="utf-8")) | changes[path.name]
             path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         changed = read_stock(Path(folder))
     changed.name_or_path = given.name_or_path
+    # Here and now: what is saved and loaded again was trained with them.
+    changed.digits_were_split = True  # pyright: ignore[reportAttributeAccessIssue]
     written = str(changed.decode(changed("0123456789", add_special_tokens=False).input_ids))
     if not has_single_digits(changed) or written.strip() != "0123456789":
         raise UserError(
@@ -210,26 +189,6 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
             "them by spaces, so it cannot be digit-level; use tokenizer=default, or another tokenizer"
         )
     return changed
-
-
-def cost_of_digits(tokenizer: Any, source: str, texts: Callable[[], Iterable[str]], gguf_file: str = "") -> str:
-    """One line on what it costs that ``tokenizer``, loaded from ``source``, has its digits split; "" if they were.
-
-    ``texts``: returns what the model is trained on, of which the beginning is measured; called only for a line.
-    """
-    if DIGIT_SPLIT not in _steps_of(backend_state(tokenizer)["pre_tokenizer"]):
-        return ""
-    both = load_tokenizer(source, "default", gguf_file=gguf_file), tokenizer
-    if tokenizer_fingerprint(both[0]) == tokenizer_fingerprint(tokenizer):
-        return ""
-    tokenized = (each.tokenize("120", add_special_tokens=False) for each in both)
-    before, now = (" ".join(f"`{token}`" for token in tokens) for tokens in tokenized)
-    sample = list(islice(texts(), _MEASURED))
-    tokens = [sum(map(len, each(sample, add_special_tokens=False)["input_ids"])) for each in both]
-    return (
-        f"tokenizer=digit: {source} writes 120 as {before}; here it is {now}, which its weights have not seen, and the "
-        f"training text has {tokens[1] / max(tokens[0], 1) - 1:.0%} more tokens. tokenizer=default leaves it as it is."
-    )
 
 
 def _check_has_digits(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
@@ -241,19 +200,15 @@ def _check_has_digits(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
         )
 
 
-# ---- tokenizers of our own
-
-
 def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: Any) -> PreTrainedTokenizerFast:
     """A new tokenizer of this kind with the backend of the stock one and a pad token that is not its end token."""
     chosen, state, vocab = check_kind(kind), backend_state(stock), stock.get_vocab()
-    state["pre_tokenizer"] = (isolate_digits if chosen.digits else merge_digits)(state["pre_tokenizer"])
+    state["pre_tokenizer"] = isolate_digits(state["pre_tokenizer"], chosen.digits)
     if chosen.digits:
         _check_has_digits(stock, source)
     end = stock.eos_token or _end_of(stock, source)
-    pad = stock.pad_token or _first_known(vocab, ("<pad>", PAD_TOKEN))
-    if pad is None or pad == end:
-        pad = PAD_TOKEN
+    pad = stock.pad_token or ("<pad>" if "<pad>" in vocab else PAD_TOKEN)
+    pad = PAD_TOKEN if pad == end else pad
     made_by: Any = resolve_name(chosen.tokenizer_class) if chosen.tokenizer_class else PreTrainedTokenizerFast
     roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
@@ -281,23 +236,16 @@ def add_mask_token(tokenizer: Any) -> Any:
 
 
 def _end_of(tokenizer: PreTrainedTokenizerFast, source: str) -> str:
-    end = _first_known(tokenizer.get_vocab(), ("</s>", "<|endoftext|>"))
-    if end is None:
-        raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
-    return end
-
-
-def _first_known(vocab: dict[str, int], candidates: tuple[str, ...]) -> str | None:
-    return next((token for token in candidates if token in vocab), None)
+    vocab = tokenizer.get_vocab()
+    if found := [token for token in ("</s>", "<|endoftext|>") if token in vocab]:
+        return found[0]
+    raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
 
 
 def _unknown_of(model: dict) -> str | None:
     if model["type"] == "Unigram":
         return None if model["unk_id"] is None else model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
-
-
-# ---- what a tokenizer is
 
 
 def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

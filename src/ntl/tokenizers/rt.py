@@ -1,4 +1,4 @@
-"""Numbers in text to tokens ``_d_e_`` and back, as the Regression Transformer writes them; without torch.
+"""Numbers in text to tokens ``_d_e_`` and back, as the Regression Transformer writes them, and its tokenizer.
 
 A number is ``[0-9]+(\\.[0-9]+)?`` in ASCII. Its sign is text, and a comma ends it: "-1,234.5" contains 1 and 234.5.
 It is rounded half up to 12 decimals; leading and trailing zeros have no token: "007.50" is ``_7_0_ _5_-1_``.
@@ -6,12 +6,22 @@ It is rounded half up to 12 decimals; leading and trailing zeros have no token: 
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
+from typing import Any, NamedTuple
 
-from ntl.numbers.text import MAX_PLACE, MIN_PLACE, format_number, parse_place_token, place_token
+from transformers import PreTrainedTokenizerFast
+
+from ntl.numbers.text import (
+    MAX_PLACE,
+    MIN_PLACE,
+    find_place_tokens,
+    format_number,
+    parse_place_token,
+    place_token,
+    place_tokens,
+)
 from ntl.system.errors import UserError
 
 _WORD_START = "▁"
@@ -23,19 +33,13 @@ _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
 _QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")
 _CALLS = ("is", "are", "was", "be", "equal", "equals", "to", "than", "and", "or", "by", "plus", "minus", "times", "of")
 _LOOK_BACK = 200
-# The digits of a group of thousands.
-_GROUP = 3
-# What an error shows of a text.
-_SHOWN = 60
 
 
 def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
     """The text with each number as its tokens, separated by spaces, and an empty list of values.
 
-    Tokens that the text contains already, and T5's sentinels, are unchanged.
-
-    Raises:
-        UserError: A number has more than ``max_place`` + 1 digits before its point.
+    Tokens that the text contains already, and T5's sentinels, are unchanged. UserError for a number that has more than
+    ``max_place`` + 1 digits before its point.
     """
 
     def written(match: re.Match[str]) -> str:
@@ -44,7 +48,7 @@ def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
         whole, digits = _digits(match[1])
         if whole > max_place + 1:
             raise UserError(
-                f"{text[:_SHOWN]!r}: a number has {whole} digits before its point, and the tokens write "
+                f"{text[:60]!r}: a number has {whole} digits before its point, and the tokens write "
                 f"{max_place + 1}; set tokenizer.max_place={whole - 1}, or take a model that reads digits"
             )
         return " ".join(place_token(digit, whole - 1 - index) for index, digit in enumerate(digits))
@@ -59,23 +63,19 @@ def write(
 ) -> str:
     """The text of tokens: the inverse of ``read``, except for spaces.
 
-    Tokens of decreasing places form one number, even if places are missing; a place that is not lower than the one
-    before begins the next number, and so does a number token after any other token. Numbers are surrounded by spaces:
-    "(3/2)" becomes "( 3 / 2 )". Two adjacent numbers are two spaces apart, so that they are not read as groups of one.
+    Tokens of decreasing places form one number, even if places are missing. Numbers are surrounded by spaces: "(3/2)"
+    becomes "( 3 / 2 )". Two adjacent numbers are two spaces apart, so that they are not read as groups of one. "-12"
+    and "- 12" are the same tokens: a sign is attached to the number after it unless an operand precedes it, such as a
+    number, also with words after it, a closing bracket, a variable, or an unknown token: "= -12", "3 hours - 1 hour".
 
-    "-12" and "- 12" are the same tokens. A sign is attached to the number after it unless an operand precedes it: a
-    number, also with words after it, a closing bracket, a variable, or an unknown token: "= -12", "5 - 3",
-    "3 hours - 1 hour".
-
-    Args:
-        text_of: The text of tokens that are not numbers; by default word-start marks become spaces.
-        unwritten: Tokens without text, such as special ones; numbers end at them.
+    ``text_of`` gives the text of tokens that are not numbers; by default word-start marks become spaces. ``unwritten``
+    are tokens without text, such as special ones; numbers end at them.
     """
     written, before, after_number = "", "", False
     for piece in _pieces(tokens):
         if piece.places:
             numeral = _numeral(piece.places)
-            apart = after_number or (written[-1:].isdigit() and len(numeral.partition(".")[0]) == _GROUP)
+            apart = after_number or (written[-1:].isdigit() and len(numeral.partition(".")[0]) == 3)
             written += ("  " if apart else " " * (bool(written) and not _is_sign(before))) + numeral
             before = written
         else:
@@ -113,27 +113,24 @@ def _digits(numeral: str) -> tuple[int, str]:
     return len(whole), whole + fraction.rstrip("0")
 
 
-@dataclass
-class _Piece:
+class _Piece(NamedTuple):
     """One number, as digits and places, or the tokens between two."""
 
-    places: list[tuple[int, int]] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    places: list[tuple[int, int]]
+    words: list[str]
 
 
 def _pieces(tokens: Iterable[str]) -> list[_Piece]:
-    pieces: list[_Piece] = []
+    pieces = [_Piece([], [])]
     for token in tokens:
-        last, parsed = (pieces[-1] if pieces else _Piece()), parse_place_token(token)
+        last, parsed = pieces[-1], parse_place_token(token)
+        if not (last.words if parsed is None else last.places and parsed[1] < last.places[-1][1]):
+            pieces.append(last := _Piece([], []))
         if parsed is None:
-            if not last.words:
-                pieces.append(last := _Piece())
             last.words.append(token)
         else:
-            if not last.places or parsed[1] >= last.places[-1][1]:
-                pieces.append(last := _Piece())
             last.places.append(parsed)
-    return pieces
+    return pieces[1:]
 
 
 def _numeral(places: list[tuple[int, int]]) -> str:
@@ -152,3 +149,53 @@ def _is_sign(written: str) -> bool:
 
 def _join(words: list[str]) -> str:
     return "".join(words).replace(_WORD_START, " ").removeprefix(" ")
+
+
+class RTTokenizer(PreTrainedTokenizerFast):
+    """Reads numbers as :func:`read` does and writes them as :func:`write` does.
+
+    Offsets refer to the text in which numbers are written as tokens.
+    """
+
+    @classmethod
+    def added_tokens(cls, max_place: int = MAX_PLACE) -> tuple[str, ...]:
+        return place_tokens(last=max_place)
+
+    @property
+    def max_place(self) -> int:
+        places = find_place_tokens(self.get_added_vocab()).values()
+        return max((place for _, place in places), default=MIN_PLACE - 1)
+
+    @property
+    def reader(self) -> str:
+        """The name of ``number_reader``, by which encoded data is found again."""
+        place = self.max_place
+        return "ntl.tokenizers.rt.read" if place == MAX_PLACE else f"ntl.tokenizers.rt.read:{place}"
+
+    def number_reader(self) -> Callable[[str], tuple[str, list[float]]]:
+        """The function that writes the numbers of a text as tokens."""
+        return partial(read, max_place=self.max_place)
+
+    def count_malformed(self, ids: list[int]) -> int:
+        return count_malformed(self._known(ids))
+
+    def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:
+        place = self.max_place
+        return super()._encode_plus(_read_all(text, place), _read_all(text_pair, place), *args, **options)
+
+    def _decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> str:
+        ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
+        ids = [ids] if isinstance(ids, int) else ids
+        unwritten = frozenset(self.all_special_tokens if skip_special_tokens else ())
+        return write(self._known(ids), self.convert_tokens_to_string, unwritten)
+
+    def _known(self, ids: list[int]) -> list[str]:
+        # An embedding may have more rows than the tokenizer has tokens.
+        tokens = self.convert_ids_to_tokens(list(ids))
+        return [token for token in tokens if token is not None]
+
+
+def _read_all(text: Any, max_place: int) -> Any:
+    if isinstance(text, (list, tuple)):
+        return type(text)(_read_all(item, max_place) for item in text)
+    return read(text, max_place)[0] if isinstance(text, str) else text

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -38,8 +37,7 @@ def train_tokenizer(
     more. ``kind="digit"``: a piece with a digit is that digit alone; ``"default"``: pieces of several digits are
     allowed; a kind that writes numbers in tokens of its own is trained on the text between them.
 
-    The same words with the same counts give the same bytes, in any order. Raises
-    :class:`ntl.system.errors.UserError` for an unknown kind and for texts without a character.
+    The same words with the same counts give the same bytes, in any order. UserError for texts without a character.
     """
     if check_kind(kind).tokenizer_class:
         texts = (_NUMBER.sub(" ", text) for text in texts)
@@ -48,17 +46,16 @@ def train_tokenizer(
         raise UserError("no text to train a tokenizer on: the texts are empty or white space")
     target = Path(folder).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.part-", dir=target.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as folder:
+        work = Path(folder)
         (work / SENTENCEPIECE).write_bytes(_train(counts, work, kind, vocab_size))
         tokenizer = assemble(read_sentencepiece(work, sentinels=0), kind, str(target))
         tokenizer.save_pretrained(str(work / "saved"))
-        if not _is_copy(work / "saved", target):  # another process may have made the same one meanwhile
+        pairs = [(path, target / path.name) for path in (work / "saved").iterdir()]
+        if not all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in pairs):
             if target.exists():
                 os.replace(target, work / "old")
             os.replace(work / "saved", target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return tokenizer
 
 
@@ -80,8 +77,8 @@ def _train(counts: Counter[str], work: Path, kind: str, vocab_size: int) -> byte
     words = [(word[:_MAX_WORD_LENGTH], count) for word, count in ranked]
     alphabet = sorted(set(_ALWAYS).union(*counts))
     corpus, seeds = work / "words.tsv", work / "seeds.tsv"
-    _write_tsv(corpus, words)
-    _write_tsv(seeds, _seed_pieces(words, kind))
+    for path, rows in ((corpus, words), (seeds, _seed_pieces(words, kind))):
+        path.write_text("".join(f"{text}\t{count}\n" for text, count in rows), encoding="utf-8", newline="\n")
     model = io.BytesIO()
     SentencePieceTrainer.Train(
         input=str(corpus),
@@ -124,12 +121,3 @@ def _seed_pieces(words: list[tuple[str, int]], kind: str) -> list[tuple[str, int
                     found[fragment[start:end]] += count
     weighted = [(piece, count * len(piece)) for piece, count in found.items() if count > 1]
     return sorted(weighted, key=lambda item: (-item[1], item[0]))[:_MAX_SEEDS]
-
-
-def _write_tsv(path: Path, rows: list[tuple[str, int]]) -> None:
-    path.write_text("".join(f"{text}\t{count}\n" for text, count in rows), encoding="utf-8", newline="\n")
-
-
-def _is_copy(folder: Path, other: Path) -> bool:
-    pairs = [(path, other / path.name) for path in folder.iterdir()]
-    return all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in pairs)

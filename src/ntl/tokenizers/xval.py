@@ -1,8 +1,12 @@
-"""How xVal reads a text: each number is one token with a value (Golkar et al., 2023)."""
+"""How xVal reads a text: each number is one token with a value (Golkar et al., 2023); and its tokenizer."""
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, islice
+from typing import Any, ClassVar
+
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from ntl.numbers.text import number_spans
 from ntl.system.errors import UserError
@@ -11,6 +15,8 @@ NUMBER = "[NUM]"
 # The token as literal text, split so that it does not become a number.
 _LITERAL = "[ NUM ]"
 _PAPER_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_TOKEN = re.compile(re.escape(NUMBER))
+_SIGN = re.compile(r"([+-]) (?=[0-9.])")
 _PAPER_COMMA = re.compile(rf"(?<={re.escape(NUMBER)}), ?(?={re.escape(NUMBER)})")
 
 
@@ -47,3 +53,79 @@ def _read(text: str, spans: Iterable[tuple[int, int, float]]) -> tuple[str, list
         done = end
     parts.append(text[done:].replace(NUMBER, _LITERAL))
     return NUMBER.join(parts), values
+
+
+class XValTokenizer(PreTrainedTokenizerFast):
+    """A tokenizer with one more token, ``[NUM]``, which replaces every number of a text.
+
+    ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at each ``[NUM]``, unscaled, and 1 elsewhere,
+    including padding. ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``). Decoding does not
+    restore whether there was a space between a number and its neighbours.
+    """
+
+    ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}
+    model_input_names: ClassVar[list[str]] = ["input_ids", "attention_mask", "number_values"]
+
+    @classmethod
+    def added_tokens(cls, **_: Any) -> tuple[str, ...]:
+        return (NUMBER,)
+
+    # No __init__: transformers rebuilds a class with one from its vocabulary instead of reading tokenizer.json.
+    @property
+    def paper_compat(self) -> bool:
+        return bool(self.init_kwargs.get("paper_compat", False))
+
+    @property
+    def reader(self) -> str:
+        """The name of ``number_reader``, by which encoded data is found again."""
+        function = self.number_reader()
+        return f"{function.__module__}.{function.__name__}"
+
+    def number_reader(self) -> Callable[[str], tuple[str, list[float]]]:
+        """The function that replaces the numbers of a text by ``[NUM]``, and returns them."""
+        return read_paper if self.paper_compat else read
+
+    @property
+    def number_token_id(self) -> int:
+        """The id of ``[NUM]``: 32100 with the vocabulary of T5."""
+        return self.get_vocab()[NUMBER]
+
+    def write(self, ids: Sequence[int], numerals: Sequence[str]) -> str:
+        """The text of ids with a numeral for each ``[NUM]``, without special tokens.
+
+        Numbers are separated from text by spaces, except for a sign that remained in the text (``paper_compat``).
+        ValueError where the numbers of numerals and of ``[NUM]`` differ.
+        """
+        number = self.number_token_id
+        if (count := list(ids).count(number)) != len(numerals):
+            raise ValueError(f"{len(numerals)} numerals for {count} numbers")
+        remaining = iter(numerals)
+        parts: list[str] = []
+        for is_number, group in groupby(ids, key=number.__eq__):
+            run = list(group)
+            words = () if is_number else (str(self.decode(run, skip_special_tokens=True)).strip(),)
+            parts += islice(remaining, len(run)) if is_number else words
+        text = " ".join(part for part in parts if part)
+        return _SIGN.sub(r"\1", text) if self.paper_compat else text
+
+    def _encode_plus(
+        self, text: Any, text_pair: Any = None, *, is_split_into_words: bool = False, **kwargs: Any
+    ) -> BatchEncoding:
+        if is_split_into_words or text_pair is not None:
+            raise ValueError("xVal reads the numbers of whole texts, one at a time: join them first")
+        tensors, single = kwargs.pop("return_tensors", None), isinstance(text, str)
+        found, number = [self.number_reader()(each) for each in ([text] if single else text)], self.number_token_id
+        written = [each for each, _ in found]
+        batch = super()._encode_plus(written[0] if single else written, **kwargs)
+        # The values by where ``[NUM]`` stands, since truncation may remove either end.
+        places = ([match.start() for match in _TOKEN.finditer(each)] for each in written)
+        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, found, strict=True)]
+        rows = [
+            [
+                numbers[start] if token == number else 1.0
+                for token, (start, _) in zip(encoding.ids, encoding.offsets, strict=True)
+            ]
+            for numbers, encoding in zip(values, batch.encodings or [], strict=True)
+        ]
+        batch["number_values"] = rows[0] if single else rows
+        return batch.convert_to_tensors(tensors, prepend_batch_axis=single)

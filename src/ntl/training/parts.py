@@ -37,7 +37,7 @@ from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
+from ntl.tokenizers.load import KINDS, add_mask_token
 from ntl.training.masking import Masking, maskable
 from ntl.training.objectives.number_heads import scale_targets
 from ntl.training.objectives.terms import terms_of
@@ -136,10 +136,11 @@ class RunParts:
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
         tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
-        if named and self.config.tokenizer.kind == "digit" and self.config.model.pretrained:
-            file = tokenizer_in_gguf(self.config)
-            if cost := cost_of_digits(tokenizer, named, lambda: _texts(self.rows("train")), file):
-                self.say(cost)
+        if self.config.model.pretrained and getattr(tokenizer, "digits_were_split", False):
+            self.say(
+                f"tokenizer=digit: {named} writes several digits as one token; here each is one of its own, which its "
+                "weights have not seen. tokenizer=default leaves it as it is."
+            )
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
 

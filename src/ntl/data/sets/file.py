@@ -1,50 +1,58 @@
-"""Questions and answers of one's own: a file, a folder from ``save_to_disk``, or a data set of the hub.
+"""Questions and answers, or plain text, of one's own: a file, a folder from ``save_to_disk``, or a hub's data set.
 
 A split without a file of its own gets the training questions whose seeded hash is smallest: equal questions have equal
 hashes, so that they land in one split, and the shares are exact, of the different questions.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cached_property
 from hashlib import blake2b
-from itertools import combinations
+from itertools import combinations, dropwhile, groupby
 from pathlib import Path
 from string import Formatter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.data import PLAIN_NUMBERS, FileConfig, OwnDataConfig, find_file, is_on_hub
+from ntl.config.data import (
+    PLAIN_NUMBERS,
+    PLAIN_TEXT,
+    Documents,
+    FileConfig,
+    OwnDataConfig,
+    TextConfig,
+    find_file,
+    is_on_hub,
+    suffix_of,
+)
 from ntl.data import raw
 from ntl.data.chat import known_columns, said_in
 from ntl.data.dataset import Example, Log, Material, TextDataset, numbered
+from ntl.data.files import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
-from ntl.numbers.written import NAMES, Column, read_value
+from ntl.numbers.written import NAMES, read_value, rewrite
 from ntl.system.errors import UserError
 
-Made = TypeVar("Made")
 # Question and answer, and, where any row has earlier messages, these as JSON.
 Turns = tuple[str, ...]
 SPLITS = ("train", "validation", "test")
 MARK = "####"  # after which `ntl.evaluation` looks for the answer of a text
 FEW = 10  # rows to train on
-GROUPED = (
-    "{path}: {count:,} answers have thousands separators, which a model learns to write; dataset.number_format=auto "
-    "leaves them out."
-)
+# The longest document in characters; a tokenizer needs some hundred times as much memory.
+LONGEST = 1 << 24
 
 
 class Pool:
-    """The pairs of a table, with a seeded hash of what is asked, or of a text that answers nothing."""
+    """The rows of a table, the place of each, and a seeded hash of what is asked, or of a text that answers nothing."""
 
-    def __init__(self, pairs: list[Turns], seed: int) -> None:
-        self.pairs, key = pairs, seed.to_bytes(8)
-        texts = ("".join(before) + (question or answer) for question, answer, *before in pairs)
-        digests = (blake2b(text.encode(), digest_size=8, key=key).digest() for text in texts)
+    def __init__(self, rows: list[tuple[str, Turns]], seed: int) -> None:
+        self.places, self.rows = [place for place, _ in rows], [row for _, row in rows]
+        texts = ("".join(before) + (question or answer) for question, answer, *before in self.rows)
+        digests = (blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8)).digest() for text in texts)
         self.hashes = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
 
@@ -65,45 +73,39 @@ class Own(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """The rows in the order of their files."""
-        tables = self._tables(data_dir, log)
-        self.look(tables)
+        config, tables = self.config, self._tables(data_dir, log)
         pools = {split: self._read(table) for split, table in tables.items()}
-        chosen = {split: (pool, np.arange(len(pool.pairs))) for split, pool in pools.items()}
+        warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
+        chosen = {split: (pool, np.arange(len(pool.rows))) for split, pool in pools.items()}
         chosen |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
-        warnings = [*self.remarks(pools), *_overlaps(pools, self.rows_are)]
         rows = {split: len(indices) for split, (_, indices) in chosen.items()}
         if rows["train"] < FEW:
             warnings.append(
-                f"{self.config.path}: training rows: {rows['train']}, validation: {rows['validation']}, test: "
+                f"{config.path}: training rows: {rows['train']}, validation: {rows['validation']}, test: "
                 f"{rows['test']}; a model learns nothing from so few."
             )
-        for split, most in (("train", self.config.train_rows), ("test", self.config.test_rows)):
+        for split, most in (("train", config.train_rows), ("test", config.test_rows)):
             pool, indices = chosen[split]
             if 0 < most < len(indices):
                 order = np.argsort(pool.hashes[indices], kind="stable")
                 chosen[split] = pool, np.sort(indices[order[:most]])
                 warnings.append(f"{split}: {most:,} of {len(indices):,} rows are used (dataset.{split}_rows={most}).")
-        splits = {
-            split: _examples(split, [pool.pairs[i] for i in indices]) for split, (pool, indices) in chosen.items()
-        }
+        splits = {split: _examples(split, [pool.rows[i] for i in indices]) for split, (pool, indices) in chosen.items()}
         files = {split: table.label for split, table in tables.items()}
-        remarks = {"licence": self.config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
+        remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
-
-    def look(self, tables: Mapping[str, Table]) -> None:
-        """Read all rows once before pairs are made of them, where what a row means depends on the others."""
-
-    def remarks(self, pools: Mapping[str, Pool]) -> list[str]:
-        """What is to be said of the rows that were read."""
-        return []
 
     @abstractmethod
     def columns(self, names: Sequence[str]) -> list[str]:
         """The columns that a row is made from, where these are all."""
 
     @abstractmethod
-    def pair(self, row: dict[str, Any]) -> Turns | None:
+    def row(self, cells: dict[str, Any]) -> Turns | None:
         """Question and answer of a row, or None for one that is left out. ValueError says what is wrong with it."""
+
+    def finish(self, pools: dict[str, Pool]) -> list[str]:
+        """Change what depends on all rows; returns what is to be said of them."""
+        return []
 
     def open(self, path: Path) -> dict[str, Table]:
         """As ``open_tables``."""
@@ -128,28 +130,23 @@ class Own(TextDataset):
                     log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
         return tables
 
-    def each(self, table: Table, make: Callable[[str, dict[str, Any]], Made]) -> Iterator[Made]:
-        """``make(place, row)`` of each row; its ValueError becomes a UserError that begins with the place."""
-        for place, row in table.read(self.columns):
+    def _read(self, table: Table) -> Pool:
+        rows = list[tuple[str, Turns]]()
+        for place, cells in table.read(self.columns):
             try:
-                yield make(place, row)
+                row = self.row(cells)
+                "".join(row or ()).encode()
             except UnicodeEncodeError as error:
                 raise UserError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold.") from error
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
-
-    def _checked(self, _: str, row: dict[str, Any]) -> Turns | None:
-        pair = self.pair(row)
-        "".join(pair or ()).encode()
-        return pair
-
-    def _read(self, table: Table) -> Pool:
-        pairs = [pair for pair in self.each(table, self._checked) if pair]
-        if not pairs:
+            if row:
+                rows.append((place, row))
+        if not rows:
             raise UserError(f"{table.label}:1: no rows.")
-        if any(len(pair) > 2 for pair in pairs):
-            pairs = [(*pair, "")[:3] for pair in pairs]
-        return Pool(pairs, self.config.seed)
+        if any(len(row) > 2 for _, row in rows):
+            rows = [(place, (*row, "")[:3]) for place, row in rows]
+        return Pool(rows, self.config.seed)
 
     def _shared_out(self, pool: Pool, missing: list[str]) -> dict[str, tuple[Pool, np.ndarray]]:
         """The rows of ``train``, and of the splits that are cut from it."""
@@ -170,7 +167,19 @@ class File(Own):
     """A question is a column or a template of columns, an answer a column; ``config.answers`` says what it must be."""
 
     config: FileConfig
-    _numbers: Column | None = None  # where the answers are read as people write numbers
+
+    @property
+    def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the answers are."""
+        return "text" if self.config.answers == "text" else "number"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Without the setting that leaves answers as they are, which older folders do not have in their name."""
+        return {key: value for key, value in super().values.items() if (key, value) != ("number_format", PLAIN_NUMBERS)}
+
+    def scored(self, answer: str) -> str:
+        return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of the question, then that of the answer; or those that are known by their names."""
@@ -179,78 +188,34 @@ class File(Own):
             return known_columns(names) or wanted
         return wanted
 
-    @property
-    def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the answers are."""
-        return "text" if self.config.answers == "text" else "number"
-
     @cached_property
     def _template(self) -> list[tuple[str, str | None]]:
         return [(literal, name) for literal, name, *_ in Formatter().parse(self.config.template)]
 
-    def pair(self, row: dict[str, Any]) -> Turns:
+    def row(self, cells: dict[str, Any]) -> Turns:
         config, before = self.config, list[str]()
-        if config.answer in row:
-            texts = {name: text_of(name, value) for name, value in row.items()}
+        if config.answer in cells:
+            texts = {name: text_of(name, value) for name, value in cells.items()}
             filled = (literal + (texts[name] if name else "") for literal, name in self._template)
             question, answer = "".join(filled) or texts[config.question], texts[config.answer]
         else:
-            question, answer, *before = said_in(row, text_of)
+            question, answer, *before = said_in(cells, text_of)
         if before and config.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
-        answer = answer.strip() if config.answers == "number" else answer
-        if self._numbers and answer and self._is_written(row):
-            answer = self._numbers.write(answer)
-        self._check(question, answer)
-        return question, answer, *before
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Without the setting that leaves answers as they are, which older folders do not have in their name."""
-        return {key: value for key, value in super().values.items() if (key, value) != ("number_format", PLAIN_NUMBERS)}
-
-    def look(self, tables: Mapping[str, Table]) -> None:
-        if self.config.number_format == PLAIN_NUMBERS:
-            return
-        marks = {name: mark for mark, name in NAMES.items()}
-        self._numbers = Column(marks.get(self.config.number_format, ""))
-        for table in tables.values():
-            for _ in self.each(table, self._see):
-                pass
-        self._numbers.settle()
-
-    def _see(self, place: str, row: dict[str, Any]) -> None:
-        answer = row[self.config.answer] if self.config.answer in row else said_in(row, text_of)[1]
-        if self._numbers and not self._is_written(row):
-            self._numbers.see_unit("", str(answer), place)
-        elif self._numbers and answer.strip():
-            self._numbers.see(answer.strip(), place)
-
-    def _is_written(self, row: dict[str, Any]) -> bool:
-        """Whether an answer is text: a number of JSON or Parquet can be read in one way only."""
-        return isinstance(row.get(self.config.answer, row.get("output", "")), str)
-
-    def remarks(self, pools: Mapping[str, Pool]) -> list[str]:
-        if self._numbers:
-            return [f"{self.config.path}: {self._numbers.said}."] if self._numbers.said else []
-        if self.config.answers != "number":
-            return []
-        grouped = sum("," in answer for pool in pools.values() for _, answer, *_ in pool.pairs)
-        return [GROUPED.format(path=self.config.path, count=grouped)] if grouped else []
-
-    def scored(self, answer: str) -> str:
-        return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
-
-    def _check(self, question: str, answer: str) -> None:
-        config = self.config
-        if not question.strip():
-            raise ValueError("empty question")
-        if not answer.strip():
-            raise ValueError("empty answer")
-        if config.answers == "number" and parse_number(answer) is None:
-            other = "dataset.answers=reasoning or text takes other answers"
-            remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
-            raise ValueError(f"the answer {shown(answer)} is no number; {remedy}")
+        for name, text in (("question", question), ("answer", answer)):
+            if not text.strip():
+                raise ValueError(f"empty {name}")
+        if config.answers == "number":
+            answer = answer.strip()
+            written = cells.get(config.answer, cells.get("output", ""))
+            if config.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
+                other = "dataset.answers=reasoning or text takes other answers"
+                remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
+                raise ValueError(f"the answer {shown(answer)} is no number; {remedy}")
+            if config.number_format != PLAIN_NUMBERS and not isinstance(written, str):
+                raise ValueError(
+                    f"the answer {answer} is no text, but a number already; leave dataset.number_format out"
+                )
         if config.answers == "reasoning":
             if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
                 raise ValueError(
@@ -258,10 +223,77 @@ class File(Own):
                 )
             if config.mark != MARK and MARK in answer:
                 raise ValueError(f"the answer has {MARK!r} in it, which is read as the mark {config.mark!r}")
+        return question, answer, *before
+
+    def finish(self, pools: dict[str, Pool]) -> list[str]:
+        config = self.config
+        if config.answers != "number":
+            return []
+        answers = [
+            (place, row[1]) for pool in pools.values() for place, row in zip(pool.places, pool.rows, strict=True)
+        ]
+        if config.number_format == PLAIN_NUMBERS:
+            grouped = sum("," in answer for _, answer in answers)
+            line = f"{config.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
+            return [f"{line}dataset.number_format=auto leaves them out."] if grouped else []
+        marks = {name: mark for mark, name in NAMES.items()}
+        numerals, said = rewrite(answers, marks.get(config.number_format, ""))
+        remaining = iter(numerals)
+        for pool in pools.values():
+            pool.rows = [(row[0], next(remaining), *row[2:]) for row in pool.rows]
+        return [f"{config.path}: {said}."] if said else []
 
 
-def _examples(split: str, pairs: list[Turns]) -> Iterator[Example]:
-    for example, (_, _, *before) in zip(numbered(split, [pair[:2] for pair in pairs]), pairs, strict=True):
+class Text(Own):
+    """Plain text: a row's answer is a document, its question is empty (``ntl.data.encoded.Packed``).
+
+    Scored by the likelihood of its documents. Rows without text are left out.
+    """
+
+    metrics = "likelihood"
+    rows_are = "documents"
+    config: TextConfig
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        return [self.config.column]
+
+    def open(self, path: Path) -> dict[str, Table]:
+        if suffix_of(path) not in PLAIN_TEXT:
+            return super().open(path)
+        column, kind = self.config.column, self.config.documents
+        return {"": Table(str(path), lambda columns: ((at, {column: text}) for at, text in documents(path, kind)))}
+
+    def row(self, cells: dict[str, Any]) -> Turns | None:
+        text = text_of(self.config.column, cells[self.config.column])
+        return ("", text) if text.strip() else None
+
+
+def documents(path: Path, kind: Documents) -> Iterator[tuple[str, str]]:
+    """The documents of a text file, without blank lines around them, each behind the place where it begins."""
+    lines = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
+    lines[-1] = lines[-1].rstrip()
+    numbered_lines = dropwhile(_is_blank, enumerate(lines, start=1))
+    part_of = {Documents.paragraph: _is_blank, Documents.line: lambda line: line[0], Documents.file: lambda line: 0}
+    for _, group in groupby(numbered_lines, part_of[kind]):
+        numbers, texts = zip(*group, strict=True)
+        place, text = f"{path}:{numbers[0]}", "\n".join(texts)
+        if "\0" in text:
+            raise UserError(f"{place}: a zero byte, so this is no text file; give text in UTF-8.")
+        if len(text) > LONGEST:
+            raise UserError(
+                f"{place}: a document of more than {LONGEST:,} characters, too long to tokenize at once; divide it by "
+                f"blank lines, or by dataset.documents=line, now {kind.name}."
+            )
+        if text.strip():
+            yield place, text.rstrip() if kind is Documents.file else text
+
+
+def _is_blank(line: tuple[int, str]) -> bool:
+    return not line[1].strip()
+
+
+def _examples(split: str, rows: list[Turns]) -> Iterator[Example]:
+    for example, (_, _, *before) in zip(numbered(split, [row[:2] for row in rows]), rows, strict=True):
         yield {**example, "before": before[0]} if before else example
 
 
@@ -270,7 +302,7 @@ def _overlaps(pools: dict[str, Pool], rows_are: str) -> list[str]:
     for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
         if count := int(np.isin(pools[split].hashes, pools[other].hashes).sum()):
             lines.append(
-                f"{count:,} of {len(pools[split].pairs):,} {split} {rows_are} are also in {other}: scores on them are "
+                f"{count:,} of {len(pools[split].rows):,} {split} {rows_are} are also in {other}: scores on them are "
                 f"no scores on new {rows_are}."
             )
     return lines

@@ -13,14 +13,13 @@ With ``exhaustive_digits`` (the paper's comparison with xVal: all 810,000 pairs 
 in one split, and both orders of {A, B} are in the same, which the original's random split did not see to.
 """
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from ntl.config.data import MultiplicationConfig
-from ntl.data.dataset import Example, Log, Material, Row, TextDataset, numbered
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
 from ntl.system.errors import UserError
 
 Cell = tuple[int, int]
@@ -29,7 +28,7 @@ Cell = tuple[int, int]
 class Multiplication(TextDataset):
     """``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``.
 
-    The exhaustive set has one ``test``.
+    The exhaustive set has one ``test``. The group of a row is its cell.
     """
 
     config: MultiplicationConfig
@@ -43,10 +42,14 @@ class Multiplication(TextDataset):
         return ("test",) if self.config.exhaustive_digits else ("interpolate", "extrapolate")
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        config = self.config
+        config, splits = self.config, {}
         log(f"multiplication: computing {config.train_rows} training rows")
-        splits = split_every_pair(config) if config.exhaustive_digits else draw_splits(config)
-        return Material({split: examples(split, pairs) for split, pairs in splits.items()})
+        for split, pairs in (split_every_pair if config.exhaustive_digits else draw_splits)(config).items():
+            # Products are Python ints, as ten digits by ten pass int64.
+            groups = ((a, b, f"{len(str(a))}x{len(str(b))}") for a, b in pairs.tolist())
+            rows = (Row(f"What is {a} times {b}?", str(a * b), group) for a, b, group in groups)
+            splits[split] = numbered(split, rows, len(pairs))
+        return Material(splits)
 
 
 def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
@@ -54,17 +57,24 @@ def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
 
     So the number of training rows leaves the test as it is.
     """
-    inner, outer = cells(config)
+    inner_digits, far = range(1, config.max_digits + 1), config.extrapolate_digits
+    if far <= config.max_digits:
+        raise UserError(
+            f"dataset.extrapolate_digits={far}: must be above dataset.max_digits={config.max_digits}, "
+            "or extrapolation would test what was trained."
+        )
+    inner = list(product(inner_digits, inner_digits))
+    outer = [cell for cell in product([*inner_digits, far], [*inner_digits, far]) if far in cell]
     streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
     none = np.empty(0, dtype=np.int64)
 
-    def drawn(stream: int, chosen: list[Cell], counts: list[int], held_out: np.ndarray) -> np.ndarray:
+    def drawn(stream: int, cells: list[Cell], counts: list[int], held_out: np.ndarray) -> np.ndarray:
         rng = streams[stream]
-        parts = [distinct(rng, cell, count, held_out) for cell, count in zip(chosen, counts, strict=True)]
+        parts = [distinct(rng, cell, count, held_out) for cell, count in zip(cells, counts, strict=True)]
         return rng.permutation(np.concatenate(parts))
 
-    def tests(chosen: list[Cell]) -> list[int]:
-        return [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in chosen]
+    def tests(cells: list[Cell]) -> list[int]:
+        return [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in cells]
 
     interpolate = drawn(0, inner, tests(inner), none)
     extrapolate = drawn(1, outer, tests(outer), none)
@@ -74,21 +84,6 @@ def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
     held_out = np.union1d(held_out, unordered(validation))
     train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
     return {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
-
-
-def cells(config: MultiplicationConfig) -> tuple[list[Cell], list[Cell]]:
-    """The cells of training and interpolation, and those of extrapolation (11 for 5 and 6 digits)."""
-    inner_digits = range(1, config.max_digits + 1)
-    far = config.extrapolate_digits
-    if far <= config.max_digits:
-        raise UserError(
-            f"dataset.extrapolate_digits={far}: must be above dataset.max_digits={config.max_digits}, "
-            "or extrapolation would test what was trained."
-        )
-    outer_digits = [*inner_digits, far]
-    return list(product(inner_digits, inner_digits)), [
-        cell for cell in product(outer_digits, outer_digits) if far in cell
-    ]
 
 
 def pairs_in(cell: Cell) -> int:
@@ -119,8 +114,7 @@ def distinct(rng: np.random.Generator, cell: Cell, count: int, held_out: np.ndar
     chosen: dict[Cell, None] = {}
     while len(chosen) < count:
         more = draw(rng, np.tile(cell, (2 * count, 1)))
-        if len(held_out):
-            more = more[~np.isin(unordered(more), held_out)]
+        more = more[~np.isin(unordered(more), held_out)]
         chosen.update(dict.fromkeys(zip(*more.T.tolist(), strict=True)))
     return np.array(list(chosen)[:count], dtype=np.int64).reshape(-1, 2)
 
@@ -152,17 +146,17 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
 
 def split_every_pair(config: MultiplicationConfig) -> dict[str, np.ndarray]:
     """The operands (rows, 2) of each split of the exhaustive set, in random order, without replacement."""
-    first = 10 ** (config.exhaustive_digits - 1)
+    digits = config.exhaustive_digits
     wanted = {"train": config.train_rows, "validation": config.validation_rows, "test": config.test_rows_per_cell}
-    total = pairs_in((config.exhaustive_digits, config.exhaustive_digits))
+    total = pairs_in((digits, digits))
     if sum(wanted.values()) > total:
         raise UserError(
-            f"dataset.exhaustive_digits={config.exhaustive_digits}: there are {total} pairs, and train_rows, "
-            f"validation_rows and test_rows_per_cell ask for {sum(wanted.values())}; lower train_rows."
+            f"dataset.exhaustive_digits={digits}: there are {total} pairs, and train_rows, validation_rows and "
+            f"test_rows_per_cell ask for {sum(wanted.values())}; lower train_rows."
         )
     rng = np.random.default_rng([config.seed, 4])
-    left = rng.permutation(np.stack(np.triu_indices(9 * first), axis=1) + first)
-    chosen = {}
+    first = 10 ** (digits - 1)
+    left, chosen = rng.permutation(np.stack(np.triu_indices(9 * first), axis=1) + first), {}
     for split in ("test", "validation", "train"):
         chosen[split], left = take_both_orders(left, wanted[split])
     return {split: rng.permutation(chosen[split]) for split in wanted}
@@ -182,9 +176,3 @@ def take_both_orders(unordered_pairs: np.ndarray, rows: int) -> tuple[np.ndarray
         taken, left = np.append(taken, left[place : place + 1], axis=0), np.delete(left, place, axis=0)
     swapped = taken[taken[:, 0] != taken[:, 1]][:, ::-1]
     return np.concatenate([taken, swapped])[:rows], left
-
-
-def examples(split: str, pairs: np.ndarray) -> Iterator[Example]:
-    """Rows whose group is the cell; products are Python ints, as ten digits by ten pass int64."""
-    rows = (Row(f"What is {a} times {b}?", str(a * b), f"{len(str(a))}x{len(str(b))}") for a, b in pairs.tolist())
-    return numbered(split, rows, len(pairs))

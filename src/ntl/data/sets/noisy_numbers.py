@@ -44,17 +44,12 @@ class NoisyNumbers(TextDataset):
         order = np.random.default_rng([config.seed, 0]).permutation(PROMPTS)
         rest = order[held_out:]
         drawn = np.random.default_rng([config.seed, 1]).integers(len(rest), size=config.train_rows)
-        prompts = {
-            "train": rest[drawn],
-            "validation": order[config.test_rows : held_out],
-            "test": order[: config.test_rows],
-        }
-        return Material(
-            {
-                split: numbered(split, self._pairs(index, np.random.default_rng([config.seed, 2, stream])), len(index))
-                for stream, (split, index) in enumerate(prompts.items())
-            }
-        )
+        prompts = [rest[drawn], order[config.test_rows : held_out], order[: config.test_rows]]
+        splits = {}
+        for stream, (split, indices) in enumerate(zip(self.splits, prompts, strict=True)):
+            rng = np.random.default_rng([config.seed, 2, stream])
+            splits[split] = numbered(split, self._pairs(indices, rng), len(indices))
+        return Material(splits)
 
     def _pairs(self, prompts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
         word, a, b, e = np.unravel_index(prompts, (len(WORDS), A_VALUES, DIGITS, DIGITS))
@@ -62,8 +57,8 @@ class NoisyNumbers(TextDataset):
         offset = np.array(list(OFFSETS.values()))[word]
         noisy = tenths(offset, a, b, e) / 10 + rng.normal(0.0, self.config.noise_sd, len(prompts))
         answers = np.clip(np.rint(noisy), 0, 99).astype(int)
-        for fields in zip(word.tolist(), a.tolist(), b.tolist(), e.tolist(), answers.tolist(), strict=True):
-            yield f"{WORDS[fields[0]]} {fields[1]} {fields[2]} {fields[3]} =", f"{fields[4]:02d}"
+        for w, *digits, answer in np.stack([word, a, b, e, answers], axis=1).tolist():
+            yield f"{WORDS[w]} {' '.join(map(str, digits))} =", f"{answer:02d}"
 
     def truth(self, question: str) -> str:
         """f of a question, exact, with one decimal: ``villa 37 4 2 =`` -> ``42.8``."""

