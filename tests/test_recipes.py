@@ -25,10 +25,10 @@ FOLLOW = """
 import sys
 from ntl.config import compose, run_id
 from ntl.results import build_table, read_record
-from ntl.training import run
+from ntl.training.train import train
 for line in sys.stdin.read().splitlines():
     config = compose(line.split())
-    record = read_record(run(config))
+    record = read_record(train(config))
     print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
     assert all(record.has(f"{split}/far") for split in record.correct)
 print("TABLE", sum(len(block.rows) for block in build_table("weights", [], "tiny").blocks))
@@ -100,7 +100,7 @@ SCORED = """
 from ntl.config import compose
 from ntl.evaluation import number_metrics
 from ntl.results.spec import ColumnSpec
-from ntl.training.best import best_of
+from ntl.training.checkpoints import best_of
 print(number_metrics(["1", "5", "none"], ["2", "2", "2"])["far"])
 print(compose(["dataset=noisy_numbers", "trainer.best=far", "trainer.eval_steps=1"]).trainer.best)
 print(best_of([{"step": 1, "eval_loss": 1.0, "eval_far": 0.5}, {"step": 2, "eval_loss": 1.0, "eval_far": 0.2}], "far"))

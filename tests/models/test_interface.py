@@ -87,7 +87,6 @@ def test_a_head_of_another_kind_is_refused() -> None:
 LORA: dict[str, dict[str, Any]] = {
     "inside": {"target_modules": "all-linear"},
     "on the head too": {"target_modules": ["q_proj", "lm_head"]},
-    "DoRA on the head": {"target_modules": ["q_proj", "lm_head"], "use_dora": True},
     "the head trained as it is": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
 }
 
@@ -125,6 +124,12 @@ def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
     model.merge_adapter()
     found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
     torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("more", [{"use_dora": True}, {"lora_dropout": 0.1}])
+def test_another_adapter_on_the_head_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="an adapter on the head that is not plain LoRA without dropout"):
+        lm_head(adapted(LORA["on the head too"] | more))
 
 
 def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:

@@ -67,8 +67,6 @@ def test_what_was_trained_can_be_put_back(adapted, logits) -> None:
     train(model, logits)
     load_trained(fresh, trained_state(model))
     torch.testing.assert_close(logits(fresh.eval()), logits(model), rtol=0, atol=0)
-    with pytest.raises(RuntimeError, match="differs"):
-        load_trained(adapted("granite_tiny"), trained_state(model))
 
 
 def test_a_saved_model_with_adapters_is_a_plain_one(adapted, logits, tmp_path) -> None:

@@ -14,7 +14,8 @@ from ntl.config import UserError, compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
 from ntl.training.arguments import training_arguments
-from ntl.training.callbacks import Probe, StopOnSignal, banner
+from ntl.training.callbacks import Probe, StopOnSignal
+from ntl.training.record import banner
 from ntl.training.tracking import METRICS
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -94,14 +95,12 @@ def test_a_job_that_is_about_to_be_killed_saves_and_goes_on(handlers) -> None:
 def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, monkeypatch) -> None:
     sizes = ["dataset.test_rows_per_cell=25", "dataset.max_digits=2", "dataset.extrapolate_digits=3"]
     made = Probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
-    assert {group: made.groups.count(group) for group in made.groups} == {"1x1": 16, "1x2": 20, "2x1": 20, "2x2": 20}
+    assert {group: len(rows) for group, rows in made.in_group.items()} == {"1x1": 16, "1x2": 20, "2x1": 20, "2x2": 20}
     # Answers of which every second is 10 % too large, and no number at all in one group.
-    written = [
-        "none" if group == "2x2" else str(1.1 * int(answer)) if index % 2 else answer
-        for index, (group, answer) in enumerate(zip(made.groups, made.answers, strict=True))
-    ]
-    answers = [Answer(text, []) for text in written]
-    monkeypatch.setattr("ntl.training.callbacks.decode_in_training", lambda *args, **kwargs: answers)
+    answers = [made.rows[index]["answer"] for index in made.chosen]
+    written = [str(1.1 * int(answer)) if place % 2 else answer for place, answer in enumerate(answers[:-20])]
+    texts = [Answer(text, []) for text in [*written, *["none"] * 20]]
+    monkeypatch.setattr("ntl.training.callbacks.decode_in_training", lambda *args, **kwargs: texts)
     assert made.mape() == pytest.approx({"1x1": 5.0, "1x2": 5.0, "2x1": 5.0})
 
 

@@ -17,7 +17,6 @@ from ntl.config import UserError, compose
 from ntl.config.model import LoraConfig
 from ntl.evaluation import score_predictions
 from ntl.models.lora import add_lora, trained_state
-from ntl.training import run
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
@@ -31,6 +30,7 @@ from ntl.training.checkpoints import (
     write_manifest,
 )
 from ntl.training.predictor import predict
+from ntl.training.train import train
 from ntl.training.weights import load_model, load_sharded, save_model
 
 
@@ -166,7 +166,7 @@ def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: P
         (unfinished / name).write_bytes(crafted)
     write_manifest(unfinished)
     with suppress(Exception):  # whatever the libraries make of it
-        run(small())
+        train(small())
     assert (finished / "record.json").is_file() == (names == UNREAD)
 
 
@@ -182,7 +182,7 @@ def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path
     path.write_bytes(crafted)
     if "checkpoint-12" in name:
         write_manifest(path.parent)
-    actions = {"predictions.jsonl": lambda: score_predictions(path), "record.json": lambda: run(small())}
+    actions = {"predictions.jsonl": lambda: score_predictions(path), "record.json": lambda: train(small())}
     with pytest.raises(UserError):
         actions.get(name, lambda: predict(finished, say=[].append))()
 
@@ -197,4 +197,4 @@ def test_a_folder_of_pretrained_weights_executes_nothing(
     others = [word for word in settings() if not word.startswith("model.")]
     places = ["model=hf", f"model.path={folder}", f"output_dir={tmp_path / 'other'}"]
     with pytest.raises(UserError, match=str(folder)):
-        run(compose([*others, *places]))
+        train(compose([*others, *places]))

@@ -16,11 +16,12 @@ from ntl.launch.plan import plan_runs
 from ntl.results import read_record
 from ntl.system.errors import Busy
 from ntl.training import decode as module
-from ntl.training import run
+from ntl.training.checkpoints import only_one
 from ntl.training.checks import check_lengths
-from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens, restore
-from ntl.training.folder import only_one
+from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
+from ntl.training.predictor import restore
+from ntl.training.train import train
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
     config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
-    record = read_record(run(config))
+    record = read_record(train(config))
     plain = read_record(finished / "record.json")
     added = {name for name in record.metrics if name not in plain.metrics}
     assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}
@@ -136,14 +137,14 @@ def test_a_finished_run_is_read_again_not_trained_again(finished: Path, small, s
     assert [each.id for each in todo] == [finished.name]
     assert have == []
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
-    assert run(small(*BESIDE)) == finished / "record.json"
+    assert train(small(*BESIDE)) == finished / "record.json"
     assert "decoding it also by expectation" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in weights} == weights
-    both = run(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
+    both = train(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)
     assert plan_runs([settings(*BESIDE)], finished.parent)[0] == []
     assert "finished already" not in capsys.readouterr().out
-    run(small(*BESIDE))
+    train(small(*BESIDE))
     assert "finished already" in capsys.readouterr().out
 
 
@@ -151,19 +152,19 @@ def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, smal
     (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
     before = (finished / "record.json").read_bytes()
     with pytest.raises(UserError, match="its record is of step 12, and the newest whole checkpoint is checkpoint-6"):
-        run(small(*BESIDE))
+        train(small(*BESIDE))
     assert (finished / "record.json").read_bytes() == before
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -> None:
     """While that one reads it, and before it is finished; a finished one needs no lock."""
     with only_one(finished):
-        assert run(small()) == finished / "record.json"
+        assert train(small()) == finished / "record.json"
         with pytest.raises(Busy, match="another process is working on this run"):
-            run(small(*BESIDE))
+            train(small(*BESIDE))
         (finished / "record.json").unlink()
         with pytest.raises(Busy, match="another process is working on this run"):
-            run(small())
+            train(small())
 
 
 def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ntl.config import UserError, compose
 from ntl.config.model import T5Config
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
-from ntl.training.micro_batches import micro_batches
+from ntl.training.batches import micro_batches
 from ntl.training.parts import RunParts
 from ntl.training.trainer import EVALUATION_TIMES, ObjectiveTrainer
 

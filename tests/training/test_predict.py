@@ -9,9 +9,10 @@ import pytest
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
-from ntl.training import decode, run
-from ntl.training.folder import is_taken, only_one
+from ntl.training import decode
+from ntl.training.checkpoints import is_taken, only_one
 from ntl.training.predictor import predict
+from ntl.training.train import train
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
 
@@ -103,7 +104,7 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
 
 
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
-    finished = run(
+    finished = train(
         small("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2", "decoding.batch_size=8")
     ).parent
     path = finished / "predictions.jsonl"

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from ntl.config import Config, UserError, run_id
 from ntl.launch.publish import publish_weights
 from ntl.results import read_record
-from ntl.training import resume, run
+from ntl.training import checkpoints
 from ntl.training.checkpoints import RUN, checkpoint_at, read_json, write_manifest
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 
 
 def _folder(config: Config) -> Path:
@@ -23,7 +24,7 @@ def _folder(config: Config) -> Path:
 
 def _refused(config: Config) -> str:
     with pytest.raises(UserError) as caught:
-        run(config)
+        train(config)
     assert "\n" not in str(caught.value)
     assert not list(_folder(config).glob("*.*"))
     return str(caught.value)
@@ -43,10 +44,10 @@ def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_pa
     """Bit for bit what it would have been at once; the shorter one ends between two log lines."""
     shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", "trainer.schedule=plateau"]
     shared += ["trainer.warmup_steps=0", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"]
-    first = run(small(*shared, "trainer.max_steps=8")).parent
+    first = train(small(*shared, "trainer.max_steps=8")).parent
     resume = f"resume={first / 'checkpoints' / 'checkpoint-8'}"
     paths = [
-        run(small(*shared, "trainer.max_steps=14", how)) for how in (resume, f"output_dir={tmp_path / 'straight'}")
+        train(small(*shared, "trainer.max_steps=14", how)) for how in (resume, f"output_dir={tmp_path / 'straight'}")
     ]
     assert without_times(paths[0]) == without_times(paths[1])
     assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
@@ -60,12 +61,12 @@ def test_a_checkpoint_of_another_step_than_it_says(finished: Path, small) -> Non
     checkpoints = finished / "checkpoints"
     shutil.copytree(checkpoints / "checkpoint-6", checkpoints / "checkpoint-20")
     with pytest.raises(UserError, match=r"checkpoint-20: its state is that of step 6; give .* the name checkpoint-6"):
-        run(small())
+        train(small())
     shutil.rmtree(checkpoints / "checkpoint-20")
     shutil.copyfile(checkpoints / "checkpoint-6" / "optimizer.pt", checkpoints / "checkpoint-12" / "optimizer.pt")
     write_manifest(checkpoints / "checkpoint-12")
     with pytest.raises(UserError, match=r"checkpoint-12: its optimizer has taken 6 steps, and .* that of step 12"):
-        run(small())
+        train(small())
 
 
 def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
@@ -74,7 +75,7 @@ def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
     (checkpoint / RUN).write_text(json.dumps({**read_json(checkpoint / RUN), "processes": 2}))
     write_manifest(checkpoint)
     with pytest.raises(UserError, match=r"written by 2 processes, but this run has 1.*start 2 .*resume=never"):
-        run(small())
+        train(small())
 
 
 def test_a_tokenizer_that_changed_is_refused(small, run_interrupted, tmp_path: Path) -> None:
@@ -87,9 +88,9 @@ def test_a_tokenizer_that_changed_is_refused(small, run_interrupted, tmp_path: P
     pieces[-1], pieces[-2] = pieces[-2], pieces[-1]
     file.write_text(json.dumps(tokenizer))
     with pytest.raises(UserError, match=r"checkpoint-5: tokenizer had sha256 \w{64} and has \w{64}; restore what"):
-        run(config)
+        train(config)
     file.write_text(before)
-    assert read_record(run(config)).steps == 12
+    assert read_record(train(config)).steps == 12
 
 
 SHORT = ["trainer.max_steps=9", "trainer.save_steps=4"]
@@ -109,7 +110,7 @@ def kept(copy_of: Callable[..., Path]) -> Path:
 
 
 def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Callable[..., Config]) -> None:
-    record = run(arm("trainer.lr=1e-30", "trainer.max_steps=2"))
+    record = train(arm("trainer.lr=1e-30", "trainer.max_steps=2"))
     begun, ended = (load_file(checkpoint_at(*at) / "model.safetensors") for at in ((kept, 5), (record.parent, 2)))
     assert begun.keys() == ended.keys()
     assert all((begun[name] == ended[name]).all() for name in begun)
@@ -123,34 +124,34 @@ def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Ca
 def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
     kept: Path, small: Callable[..., Config], tmp_path: Path, without_times: Callable[[Path], object]
 ) -> None:
-    run(small("loss=ce", *SHORT))  # finished: what a kill has left behind is removed
+    train(small("loss=ce", *SHORT))  # finished: what a kill has left behind is removed
     assert sorted(path.name[-2:] for path in (kept / "checkpoints").iterdir()) == ["-5", "-8", "-9"]
-    other = run(small("loss=ce", *SHORT, f"output_dir={tmp_path / 'other'}"))
+    other = train(small("loss=ce", *SHORT, f"output_dir={tmp_path / 'other'}"))
     assert without_times(other) == without_times(kept / "record.json")
 
 
 def test_one_that_was_interrupted_needs_its_base_no_more(
     kept: Path, arm: Callable[..., Config], tmp_path: Path, run_interrupted: Callable[[Config, int], None]
 ) -> None:
-    straight = read_record(run(arm()))
+    straight = read_record(train(arm()))
     shutil.rmtree(kept.parent / straight.id)
     run_interrupted(arm(), 7)
     shutil.rmtree(kept)
-    again = read_record(run(arm()))
+    again = read_record(train(arm()))
     assert (again.metrics, again.curves, again.model) == (straight.metrics, straight.curves, straight.model)
 
 
 def test_published_weights_serve_where_its_run_is_not_there(
     kept: Path, arm: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside_its_base = read_record(run(arm()))
+    beside_its_base = read_record(train(arm()))
     (published,) = publish_weights([kept.name], kept.parent, tmp_path / "bases")
-    monkeypatch.setattr(resume, "BASES", tmp_path / "bases")
-    elsewhere = read_record(run(arm(f"output_dir={tmp_path / 'elsewhere'}")))
+    monkeypatch.setattr(checkpoints, "BASES", tmp_path / "bases")
+    elsewhere = read_record(train(arm(f"output_dir={tmp_path / 'elsewhere'}")))
     assert (elsewhere.metrics, elsewhere.model["base"]) == (beside_its_base.metrics, beside_its_base.model["base"])
     (published / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"no complete .*checkpoint-5; train that run first, with keep_steps=.5."):
-        run(arm(f"output_dir={tmp_path / 'third'}"))
+        train(arm(f"output_dir={tmp_path / 'third'}"))
 
 
 @pytest.mark.usefixtures("kept")
@@ -164,4 +165,4 @@ def test_published_weights_serve_where_its_run_is_not_there(
 )
 def test_a_base_whose_weights_do_not_fit(override: str, message: str, arm: Callable[..., Config]) -> None:
     with pytest.raises(UserError, match=message):
-        run(arm(override))
+        train(arm(override))

@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from ntl.config import Config, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training import run
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
+from ntl.training.train import train
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -50,7 +50,7 @@ def settings(given: Path) -> Callable[..., Config]:
 @pytest.fixture(scope="module")
 def trained(settings: Callable[..., Config]) -> Path:
     """The folder of that run."""
-    return run(settings()).parent
+    return train(settings()).parent
 
 
 def test_an_answer_ends_with_the_turn(trained: Path) -> None:

@@ -16,8 +16,8 @@ from ntl.config.loss import MTPConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.evaluation import read_predictions
 from ntl.models.mtp import add_heads
-from ntl.training import run
 from ntl.training.parts import RunParts
+from ntl.training.train import train
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
 SHAPE |= {"intermediate_size": 24, "max_position_embeddings": 128}
@@ -62,7 +62,7 @@ def test_the_checkpoint_is_the_given_folder_with_other_weights(
     name: str, given: Callable[..., Path], command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = given("granite", name)
-    record = run(command("model=granite_3_2_2b", f"model.path={folder}", "tokenizer=digit", "loss=ntl_was"))
+    record = train(command("model=granite_3_2_2b", f"model.path={folder}", "tokenizer=digit", "loss=ntl_was"))
     checkpoint = record.parent / "checkpoints" / "checkpoint-3"
     for file in ("config.json", "generation_config.json", "tokenizer_config.json"):
         assert contents(checkpoint, file) == contents(folder, file)
@@ -118,7 +118,7 @@ def test_modules_for_multi_token_prediction_are_carried(
     folder = given("qwen3_5_text", "smollm2", **QWEN)
     before = with_modules(folder)
     words = ["model=qwen3_5_0_8b", f"model.path={folder}", "tokenizer=digit", "loss=ce", *objective]
-    checkpoint = run(command(*words)).parent / "checkpoints" / "checkpoint-3"
+    checkpoint = train(command(*words)).parent / "checkpoints" / "checkpoint-3"
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("objective=mtp objective.kind=sequential trains them") == 1
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint).eval()

@@ -12,7 +12,8 @@ from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training import decode, run
+from ntl.training import decode
+from ntl.training.train import train
 
 FEW = ["dataset.validation_rows=4", "dataset.test_rows=4", "trainer.max_steps=2", "trainer.warmup_steps=1"]
 FEW += ["trainer.batch_size=4", "trainer.save_steps=0", "tracking=none", "device=cpu", "tokenizer.vocab_size=80"]
@@ -36,7 +37,7 @@ def test_a_distribution_is_scored_against_that_of_the_raters(
     real = decode.crps
     monkeypatch.setattr(decode, "crps", lambda *given: scored.append(given) or real(*given))
     words = ["model=gpt2_tiny", "dataset=sentiment", "decoding=expectation", "decoding.num_beams=20", *FEW, *folders]
-    record_path = run(compose(words))
+    record_path = train(compose(words))
     metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))
     prepared = Prepared(dataset_named("sentiment", validation_rows=4, test_rows=4), tmp_path / "data")
     ratings = [json.loads(row.get("labels", "")) for row in prepared.rows("test")]
@@ -56,7 +57,7 @@ def test_a_distribution_is_scored_against_that_of_the_raters(
 def test_melting_points_have_a_constant_and_ridge_beside_the_model(
     model: str, folders: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record_path = run(compose([f"model={model}", "dataset=melting_points", *FEW, *folders]))
+    record_path = train(compose([f"model={model}", "dataset=melting_points", *FEW, *folders]))
     metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))
     errors = [abs(float(line["ridge"]) - float(line["answer"])) for line in lines]
     assert metrics["test/mae:ridge"] == pytest.approx(sum(errors) / len(errors))
@@ -71,10 +72,10 @@ def test_a_file_of_one_s_own_has_ridge_where_answers_are_numbers(
     rows = [{"question": f"weight of {'a' * (n % 7 + 1)}{n}", "answer": str(n % 7)} for n in range(60)]
     mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
     file = ["model=gpt2_tiny", "dataset=file", f"dataset.path={mine}", *FEW[2:], *folders]
-    metrics = read_record(run(compose(file))).metrics
+    metrics = read_record(train(compose(file))).metrics
     ridge, median = metrics["test/mae:ridge"], metrics["test/mae:median"]
     assert ridge is not None
     assert median is not None
     assert ridge < median
     texts = [*file, "dataset.answers=text"]
-    assert not [name for name in read_record(run(compose(texts))).metrics if "ridge" in name]
+    assert not [name for name in read_record(train(compose(texts))).metrics if "ridge" in name]

@@ -12,11 +12,11 @@ import torch
 from ntl.config import Config, UserError, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training import run
-from ntl.training.decode import decode_splits, restore
+from ntl.training.decode import decode_splits
 from ntl.training.parts import RunParts
-from ntl.training.predictor import of_run, predict
+from ntl.training.predictor import of_run, predict, restore
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
 
@@ -47,7 +47,7 @@ def text(settings: Callable[..., list[str]], corpus: Path) -> Callable[..., Conf
 def test_an_epoch_is_all_blocks(text) -> None:
     config = text()
     config.trainer.epochs = 1
-    record = read_record(run(config))
+    record = read_record(train(config))
     blocks = len(RunParts(text(), print).encoded("train"))
     assert record.data["rows"]["train"] != blocks
     assert record.examples_seen == blocks
@@ -55,7 +55,7 @@ def test_an_epoch_is_all_blocks(text) -> None:
 
 def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     config = text()
-    path = run(config)
+    path = train(config)
     record = read_record(path)
     assert (record.config["decoding"]["name"], record.steps) == ("likelihood", 12)
     assert sum(record.data["rows"].values()) == 300
@@ -115,7 +115,7 @@ def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) ->
 def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
     straight, broken = text("trainer.save_steps=3"), text("trainer.save_steps=3", f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
-    paths = [run(config) for config in (straight, broken)]
+    paths = [train(config) for config in (straight, broken)]
     assert without_times(paths[0]) == without_times(paths[1])
     assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
     files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]

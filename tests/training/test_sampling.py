@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ntl.training.sampling as order
-from ntl.training.sampling import Permutation, epoch_order
+import ntl.training.batches as order
+from ntl.training.batches import Permutation, epoch_order
 
 SEEDS = st.integers(0, 2**32 - 1)
 # Both ways of making it: drawn whole, and computed.

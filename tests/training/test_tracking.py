@@ -13,8 +13,9 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.evaluation import write_predictions
 from ntl.results import read_record
-from ntl.training import run, tracking
+from ntl.training import tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics, sample
+from ntl.training.train import train
 
 
 def _state(*history: dict[str, float]) -> Any:
@@ -161,7 +162,7 @@ def test_a_whole_run_in_tensorboard(writer: MagicMock, small, run_interrupted) -
     """Interrupted after step 8 was logged; a resume logs again what its checkpoint has, and hides the rest."""
     config = small("tracking=tensorboard")
     run_interrupted(config, 9)
-    path = run(config)
+    path = train(config)
     record, told = read_record(path), writer.return_value
     assert writer.call_args_list == [call(str(path.parent), purge_step=step) for step in (0, 0)]
     scalars, texts = ([each.args for each in seen.call_args_list] for seen in (told.add_scalar, told.add_text))

@@ -89,16 +89,16 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _weight(layer: Any) -> Tensor:
-    """Return the weight (V, D), including the active adapters, with the graph of these."""
+    """Return the weight (V, D), including the active LoRA adapters, with the graph of these."""
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
-    dropouts = getattr(layer, "lora_dropout", {})
-    if any(getattr(dropouts[name], "p", 0.0) for name in layer.active_adapters if name in dropouts):
-        raise UserError(
-            "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
-            "head out of the adapters, or set their dropout to 0."
-        )
-    # The outputs at the unit vectors are the columns of the weight, whatever the kind of the adapters.
-    base = layer.get_base_layer()
-    columns_DV = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
-    return (columns_DV if base.bias is None else columns_DV - base.bias).t()
+    weight = layer.get_base_layer().weight
+    for name in () if layer.merged or layer.disable_adapters else layer.active_adapters:
+        is_lora = name in getattr(layer, "lora_A", ()) and not layer.lora_variant.get(name)
+        if not is_lora or getattr(layer.lora_dropout[name], "p", 0):
+            raise UserError(
+                "an adapter on the head that is not plain LoRA without dropout: a loss from hidden states cannot apply "
+                "it; leave the head out of the adapters."
+            )
+        weight = weight + layer.get_delta_weight(name)
+    return weight

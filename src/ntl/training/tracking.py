@@ -2,30 +2,23 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainerCallback
 
 from ntl.config import Config, build
 from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
-from ntl.evaluation import extract_answer, read_predictions
 from ntl.system.errors import needs
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redact, redacted
-from ntl.training.folder import is_first
-
-if TYPE_CHECKING:
-    from ntl.training.parts import RunParts
+from ntl.training.checkpoints import is_first
 
 METRICS = "metrics.jsonl"
 # How long the beginning and the end of a run wait for W&B.
 SECONDS_TO_BEGIN, SECONDS_TO_FINISH = 30.0, 15.0
-# The columns of a sample of predictions, and how many it has.
-SAMPLE_COLUMNS, SAMPLE_ROWS = ("question", "target", "answer", "error"), 100
-Rows = Sequence[Sequence[Any]]
 
 
 class MetricsFile(TrainerCallback):
@@ -35,8 +28,7 @@ class MetricsFile(TrainerCallback):
     """
 
     def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
-        self.path = path
-        self.mirror = mirror
+        self.path, self.mirror = path, mirror
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Rewrite the file from the checkpoint's history, which drops later lines, and replay it to the mirror.
@@ -97,11 +89,12 @@ class NoMirror:
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
-        self._try(self._log, _public({name: value for name, value in line.items() if name != "step"}), line["step"])
+        values = _public({name: value for name, value in line.items() if name != "step"})
+        self._try(self._log, values, int(line["step"]))
 
-    def finish(self, summary: Mapping[str, float | None], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        """Show the final metrics and a table of predictions, and close; ``rows`` is called where they are shown."""
-        self._try(self._finish, _public(summary), columns, rows)
+    def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Show the final metrics, and close."""
+        self._try(self._finish, _public(summary))
 
     def _try(self, action: Callable[..., None], *args: Any) -> None:
         if self.works:
@@ -112,11 +105,11 @@ class NoMirror:
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
                 self.warn(f"{self.service} failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None: ...
+    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None: ...
 
-    def _log(self, values: Mapping[str, Any], step: float) -> None: ...
+    def _log(self, values: Mapping[str, Any], step: int) -> None: ...
 
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None: ...
+    def _finish(self, summary: Mapping[str, Any]) -> None: ...
 
 
 class WandbMirror(NoMirror):
@@ -124,15 +117,14 @@ class WandbMirror(NoMirror):
 
     service = "W&B"
 
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
+    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
 
         # Without a key the client would prompt for one.
-        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
-        self._wandb: Any = wandb
         self._run: Any = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
@@ -142,8 +134,8 @@ class WandbMirror(NoMirror):
             id=folder.name,
             name=folder.name,
             dir=str(folder),
-            config=dict(settings),
-            mode=mode,  # pyright: ignore[reportArgumentType] - WANDB_MODE may be any text
+            config=settings,
+            mode=mode,
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
             reinit="finish_previous",
@@ -151,11 +143,10 @@ class WandbMirror(NoMirror):
             settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
         )
 
-    def _log(self, values: Mapping[str, Any], step: float) -> None:
-        self._run.log(values, step=int(step))
+    def _log(self, values: Mapping[str, Any], step: int) -> None:
+        self._run.log(values, step=step)
 
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        self._run.log({"test/predictions": self._wandb.Table(columns=list(columns), data=[*map(list, rows())])})
+    def _finish(self, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(summary)
         self._run.finish()
 
@@ -171,23 +162,17 @@ class TensorboardMirror(NoMirror):
             from torch.utils.tensorboard import SummaryWriter
         self._new_writer: Any = SummaryWriter
 
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
+    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
         # What an earlier process logged is hidden: its lines up to the checkpoint come again.
-        self._writer, self._last = self._new_writer(str(folder), purge_step=0), 0.0
-        self._writer.add_text("config", f"```\n{json.dumps(settings, indent=1)}\n```", 0)
+        self._writer, self._last = self._new_writer(str(folder), purge_step=0), 0
 
-    def _log(self, values: Mapping[str, Any], step: float) -> None:
+    def _log(self, values: Mapping[str, Any], step: int) -> None:
         self._last = step
         for name, value in values.items():
-            self._writer.add_scalar(name, value, int(step))
+            self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        from ntl.results.render import markdown  # here, as it imports all of what tables are computed by
-
-        cells = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows()]
-        lines = [list(columns), ["---"] * len(columns), *[[*map(markdown.escape, row)] for row in cells]]
-        self._writer.add_text("test/predictions", "\n".join(map(markdown.line, lines)), int(self._last))
+    def _finish(self, summary: Mapping[str, Any]) -> None:
         self._log(summary, self._last)
         self._writer.close()
 
@@ -208,25 +193,3 @@ def mirror(tracking: TrackingConfig, warn: Callable[[str], None]) -> NoMirror:
         UserError: A package that it needs is not installed.
     """
     return build(tracking, warn=warn) if is_first() else NoMirror(tracking, warn=warn)
-
-
-def sample(parts: "RunParts", path: Path) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield up to ``SAMPLE_ROWS`` predictions of a file, evenly spread, as ``SAMPLE_COLUMNS``.
-
-    The error is |answer - target|; None for a data set of texts, and for an answer that is no number. Plain text has
-    no answers, and so no sample.
-    """
-    header, rows = read_predictions(path)
-    if header["metrics"] == "likelihood":
-        return
-    first: dict[str, int] = {}  # a split's first row: the others follow in the order of the split
-    for index, row in enumerate(rows):
-        first.setdefault(row["split"], index)
-    count = min(SAMPLE_ROWS, len(rows))
-    for index in (place * len(rows) // count for place in range(count)):
-        row = rows[index]
-        question = parts.rows(row["split"])[index - first[row["split"]]]["question"]
-        texts = (row["answer"], row["prediction"])
-        target, answer = map(extract_answer, texts) if header["metrics"] == "number" else (None, None)
-        error = None if target is None or answer is None else float(abs(answer - target))
-        yield question, *texts, error

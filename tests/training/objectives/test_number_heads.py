@@ -18,7 +18,7 @@ from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.kinds import Loss, Terms
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.number_heads import MaskedNumber, Regression, scale_targets
-from ntl.training.objectives.terms import number_term, terms_of
+from ntl.training.objectives.terms import terms_of
 
 
 class _Model(torch.nn.Module):
@@ -132,12 +132,12 @@ def _value(loss) -> float:
     return float(loss(LOGITS, TOKENS, VOCAB, reduction="sum"))
 
 
-def test_the_squared_error_of_a_number_head() -> None:
+def test_a_number_head_needs_a_number_term() -> None:
     terms = _terms("model=xval_tiny")
-    assert number_term(terms)(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
     assert (terms.base.function, terms.weight) == (losses.cross_entropy, 1.0)
+    assert terms.number(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
     with pytest.raises(UserError, match="needs a function such as squared_error"):
-        number_term(_terms("loss=ce"))
+        Regression(RegressionConfig(), model=Model(), terms=_terms("loss=ce"))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", [name for name in choices("loss") if name != "mse"])
