@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from statistics import mean, median_low
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
 from ntl.results import read_record
-from ntl.system.errors import Busy
 from ntl.training import decode as module
-from ntl.training.checkpoints import only_one
 from ntl.training.checks import check_lengths
 from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
@@ -79,16 +76,6 @@ def test_a_models_own_generation_config_has_no_effect_and_is_said(settings, fini
     again, told = decode()
     assert again == greedy
     assert "generation config has num_beams=2, suppress_tokens=[4, 5], which is not used." in told
-
-
-def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:
-    made = parts()
-    decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
-    baselines = read_predictions(tmp_path / "predictions.jsonl")[0]["baselines"]
-    targets = sorted(int(row["answer"]) for row in made.rows("train"))
-    assert float(baselines["mean"]) == pytest.approx(mean(targets))
-    assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
-    assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
 
 
 def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path) -> None:
@@ -154,17 +141,6 @@ def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, smal
     with pytest.raises(UserError, match="its record is of step 12, and the newest whole checkpoint is checkpoint-6"):
         train(small(*BESIDE))
     assert (finished / "record.json").read_bytes() == before
-
-
-def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -> None:
-    """While that one reads it, and before it is finished; a finished one needs no lock."""
-    with only_one(finished):
-        assert train(small()) == finished / "record.json"
-        with pytest.raises(Busy, match="another process is working on this run"):
-            train(small(*BESIDE))
-        (finished / "record.json").unlink()
-        with pytest.raises(Busy, match="another process is working on this run"):
-            train(small())
 
 
 def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:

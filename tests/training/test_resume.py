@@ -1,7 +1,6 @@
 """Runs resume from a checkpoint of their own, or start from the weights of another run."""
 
 import json
-import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -53,20 +52,6 @@ def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_pa
     assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
     weights = [(path.parent / "checkpoints" / "checkpoint-14" / "model.safetensors").read_bytes() for path in paths]
     assert weights[0] == weights[1]
-
-
-def test_a_checkpoint_of_another_step_than_it_says(finished: Path, small) -> None:
-    """Renamed, or with the optimizer of another checkpoint."""
-    (finished / "record.json").unlink()
-    checkpoints = finished / "checkpoints"
-    shutil.copytree(checkpoints / "checkpoint-6", checkpoints / "checkpoint-20")
-    with pytest.raises(UserError, match=r"checkpoint-20: its state is that of step 6; give .* the name checkpoint-6"):
-        train(small())
-    shutil.rmtree(checkpoints / "checkpoint-20")
-    shutil.copyfile(checkpoints / "checkpoint-6" / "optimizer.pt", checkpoints / "checkpoint-12" / "optimizer.pt")
-    write_manifest(checkpoints / "checkpoint-12")
-    with pytest.raises(UserError, match=r"checkpoint-12: its optimizer has taken 6 steps, and .* that of step 12"):
-        train(small())
 
 
 def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
@@ -128,17 +113,6 @@ def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
     assert sorted(path.name[-2:] for path in (kept / "checkpoints").iterdir()) == ["-5", "-8", "-9"]
     other = train(small("loss=ce", *SHORT, f"output_dir={tmp_path / 'other'}"))
     assert without_times(other) == without_times(kept / "record.json")
-
-
-def test_one_that_was_interrupted_needs_its_base_no_more(
-    kept: Path, arm: Callable[..., Config], tmp_path: Path, run_interrupted: Callable[[Config, int], None]
-) -> None:
-    straight = read_record(train(arm()))
-    shutil.rmtree(kept.parent / straight.id)
-    run_interrupted(arm(), 7)
-    shutil.rmtree(kept)
-    again = read_record(train(arm()))
-    assert (again.metrics, again.curves, again.model) == (straight.metrics, straight.curves, straight.model)
 
 
 def test_published_weights_serve_where_its_run_is_not_there(

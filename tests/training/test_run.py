@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from ntl.config import Config, Diverged, UserError, compose, run_id
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy
-from ntl.training import decode
 from ntl.training.checkpoints import is_taken, newest_whole, only_one
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -77,28 +75,15 @@ def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_time
     assert without_times(again) == expected
 
 
-def test_a_kill_while_decoding_costs_the_decoding_alone(finished: Path, small, monkeypatch) -> None:
-    """The checkpoint is there, so the same command decodes again: same metrics, same lines, no step repeated."""
-    record, lines = read_record(finished / "record.json"), read_metrics(finished / METRICS)
-    for name in ("record.json", "predictions.jsonl"):
-        (finished / name).unlink()
-    monkeypatch.setattr(ObjectiveTrainer, "training_step", lambda *args: pytest.fail("a step was repeated"))
-    again = read_record(train(small()))
-    assert (again.metrics, again.curves) == (record.metrics, record.curves)
-    assert again.predictions_sha256 == record.predictions_sha256
-    assert [line["step"] for line in read_metrics(finished / METRICS)] == [4, 8, 12, 12]
-    assert read_metrics(finished / METRICS)[:3] == lines[:3]
-
-
-def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(small) -> None:
-    """An epoch has 6 steps. transformers itself would take one more of an epoch that was begun."""
+def test_a_kill_while_decoding_costs_the_decoding_alone(small, without_times, monkeypatch) -> None:
+    """In the middle of an epoch of 6 steps: transformers itself would take one more of it."""
     path = train(small("trainer.max_steps=11"))
-    record = read_record(path)
-    path.unlink()
-    again = read_record(train(small("trainer.max_steps=11")))
-    assert (again.steps, again.examples_seen, again.tokens_seen) == (11, 11 * 16, record.tokens_seen)
-    assert again.metrics == record.metrics
-    assert again.curves == record.curves
+    expected, lines = without_times(path), read_metrics(path.with_name(METRICS))
+    for name in ("record.json", "predictions.jsonl"):
+        path.with_name(name).unlink()
+    monkeypatch.setattr(ObjectiveTrainer, "training_step", lambda *args: pytest.fail("a step was repeated"))
+    assert without_times(train(small("trainer.max_steps=11"))) == expected
+    assert read_metrics(path.with_name(METRICS)) == lines
 
 
 def test_a_named_checkpoint_is_continued_from(trained_once: Path, small, without_times) -> None:
@@ -116,28 +101,12 @@ def test_a_checkpoint_that_is_none_or_beyond_the_last_step(finished: Path, small
         train(small(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "trainer.max_steps=11"))
 
 
-def test_a_signal_during_the_last_step_still_stops_before_decoding(small, run_interrupted, monkeypatch) -> None:
-    config = small("trainer.max_steps=3")
-    monkeypatch.setattr(decode, "decode_splits", lambda *args, **how: pytest.fail("decoded after a signal"))
-    run_interrupted(config, 3, signal.SIGTERM)
-    assert (_folder(config) / "checkpoints" / "checkpoint-3").is_dir()
-
-
 def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> None:
     config = small("trainer.logging_steps=100", "trainer.save_steps=4", "trainer.max_steps=8", "trainer.lr=1e30")
     told = r"training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; no"
     with pytest.raises(Diverged, match=told):
         train(config)
     assert not list((_folder(config) / "checkpoints").glob("checkpoint-*"))
-
-
-def test_a_validation_loss_that_is_not_a_number_is_no_record(small) -> None:
-    """One step, whose loss is finite: its update is what breaks the weights."""
-    config = small("trainer.logging_steps=100", "trainer.save_steps=0", "trainer.max_steps=1", "trainer.lr=1e30")
-    config.trainer.warmup_steps = 0
-    with pytest.raises(Diverged, match="validation loss is nan at step 1; its examples: train/"):
-        train(config)
-    assert not (_folder(config) / "record.json").exists()
 
 
 def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
@@ -233,17 +202,16 @@ def fill(folder: Path, leave: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize("leave", [pytest.param(0, marks=pytest.mark.slow), 40 << 10])
 def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
-    leave: int, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
+    on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever in the checkpoint the room ends, the one before it stays, and with room the run ends as it would."""
+    """The one before it stays, and with room the run ends as it would."""
     folder = Path(on_tmpfs.output_dir) / run_id(on_tmpfs)
     original, fillers = ObjectiveTrainer._save_checkpoint, []
 
     def save(self: ObjectiveTrainer, *args: Any) -> None:
         if self.state.global_step == 12:
-            fillers.append(fill(Path(on_tmpfs.output_dir), leave))
+            fillers.append(fill(Path(on_tmpfs.output_dir), leave=40 << 10))
         original(self, *args)
 
     monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", save)
@@ -273,12 +241,8 @@ def write_manifest_again(file: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
-@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_data_that_changed_before_a_resume(anew: bool, small, prepared, run_interrupted, tmp_path: Path) -> None:
-    """One digit, also where the data was prepared anew: refused with both fingerprints, before anything is trained.
-
-    The file restored, the run ends as it would have; ``resume=never`` trains on the other data.
-    """
+def test_data_that_changed_before_a_resume(small, prepared, run_interrupted, tmp_path: Path) -> None:
+    """One digit, where the data was prepared anew: refused with both fingerprints; ``resume=never`` trains on it."""
     settings = ["trainer.max_steps=8", f"data_dir={tmp_path / 'data'}"]
     config = small(*settings)
     run_interrupted(config, 5)
@@ -290,20 +254,14 @@ def test_data_that_changed_before_a_resume(anew: bool, small, prepared, run_inte
     changed = bytearray(before)
     changed[digit.start(1)] = ord("1") if digit[1] != b"1" else ord("2")
     file.write_bytes(changed)
-    if anew:
-        write_manifest_again(file)
+    write_manifest_again(file)
     digests = [hashlib.sha256(content).hexdigest() for content in (before, changed)]
     told = f"train.jsonl had sha256 {digests[0]} and has {digests[1]}; restore it, or start over with resume=never."
     with pytest.raises(UserError, match=re.escape(told)):
         train(config)
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-5"]
-    if anew:
-        record = read_record(train(small(*settings, "resume=never")))
-        assert record.data["files"]["train.jsonl"] == digests[1]
-    else:
-        file.write_bytes(before)
-        again, straight = train(config), train(small(*settings, f"output_dir={tmp_path / 'straight'}"))
-        assert read_record(again).metrics == read_record(straight).metrics
+    record = read_record(train(small(*settings, "resume=never")))
+    assert record.data["files"]["train.jsonl"] == digests[1]
 
 
 def test_a_finished_run_of_other_data_is_not_finished_in_silence(

@@ -102,17 +102,3 @@ def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     hint = [line for line in capsys.readouterr().err.splitlines() if "chat template" in line]
     assert len(hint) == 1
     assert "--chat" in hint[0]
-
-
-def test_auto_says_which(settings: Callable[..., Config]) -> None:
-    said: list[str] = []
-    template = RunParts(settings("dataset.format=auto"), say=said.append).chat
-    assert template is not None
-    own = settings("dataset.format=auto", "model=llama_tiny", "model.path=")
-    assert RunParts(own, say=said.append).chat is None
-    other = settings("dataset.format=auto", "model=t5_tiny", "model.path=")
-    assert RunParts(other, say=said.append).chat is None
-    lines = [line for line in said if line.startswith("dataset.format=auto: ")]
-    assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]
-    assert "no chat template" in lines[1]
-    assert "model=t5_tiny" in lines[2]

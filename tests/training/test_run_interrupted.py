@@ -166,13 +166,6 @@ def test_two_commands_at_one_run(command: Command, without_times) -> None:
     command.check(without_times)
 
 
-# A log line every 5 steps, and a decoding of some seconds; NTL at two heads on masked input.
-LONG = ["trainer.max_steps=300", "trainer.save_steps=20", "trainer.logging_steps=5", "dataset.test_rows=3000"]
-LONG += ["trainer.eval_steps=50", "model.dropout=0.1", "objective=mtp", "objective.heads=2"]
-LONG += ["objective.mask.fraction=0.3"]
-KILLS_IN_TRAINING, KILLS_IN_DECODING = 3, 1
-
-
 # In the order in which one run meets them: each start goes on from the checkpoint before.
 PLACES = [
     ("open", "config.json", 2),  # the second checkpoint has just begun

@@ -15,7 +15,6 @@ from ntl.results import read_record
 from ntl.training.decode import decode_splits
 from ntl.training.parts import RunParts
 from ntl.training.predictor import of_run, predict, restore
-from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -110,13 +109,3 @@ def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) ->
         found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
         assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
-
-
-def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
-    straight, broken = text("trainer.save_steps=3"), text("trainer.save_steps=3", f"output_dir={tmp_path / 'broken'}")
-    run_interrupted(broken, 5)
-    paths = [train(config) for config in (straight, broken)]
-    assert without_times(paths[0]) == without_times(paths[1])
-    assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
-    files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]
-    assert files[0] == files[1]

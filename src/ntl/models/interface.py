@@ -21,12 +21,8 @@ def hidden_states(
 ) -> Tensor:
     """Return the last hidden states (B, T, D), which the head reads, without computing logits.
 
-    For an encoder-decoder they are those of the decoder; for a decoder-only model, T = S.
-
-    Args:
-        model: A transformers model, or a PeftModel whose adapters are inside the model, as those of LoRA are.
-        input_ids, attention_mask: (B, S).
-        decoder_input_ids: (B, T) for an encoder-decoder, None for a decoder-only model.
+    ``model`` is of transformers, or a PeftModel whose adapters are inside the model, as those of LoRA; ``input_ids``
+    and ``attention_mask`` are (B, S). An encoder-decoder has ``decoder_input_ids`` (B, T); for a decoder, T = S.
     """
     model = _unwrapped(model)
     if decoder_input_ids is None:

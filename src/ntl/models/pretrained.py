@@ -27,13 +27,12 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Load any decoder or encoder-decoder with its own config: dropout, positions and router.
 
-    With ``config.pretrained`` false, the model has random weights: of use for its sizes alone. UserError: the weights
-    cannot be read, or are of no language model that transformers has.
+    Without ``config.pretrained``, the weights are random: of use for sizes alone. UserError: they cannot be read.
     """
     auto_class: Any = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
-    return (
-        load(config, auto_class, tokenizer) if config.pretrained else auto_class.from_config(pretrained_config(config))
-    )
+    if config.pretrained:
+        return load(config, auto_class, tokenizer)
+    return auto_class.from_config(pretrained_config(config))
 
 
 def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:

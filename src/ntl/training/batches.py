@@ -104,9 +104,8 @@ def epoch_order(
 class EpochSampler(TrainerCallback, Sampler[int]):
     """Samples the indices of one epoch (``epoch_order``), which are the same in every process.
 
-    ``batch_size`` is that over all ranks; ``by_length``: the examples of a batch have similar lengths. As a callback it
-    sets its own epoch: accelerate also does so, but does not reach a sampler inside the two wrappers of a resumed run
-    on several ranks.
+    As a callback it sets its own epoch: accelerate does not reach a sampler inside the two wrappers of a resumed run on
+    several ranks.
     """
 
     def __init__(self, dataset: EncodedDataset, *, seed: int, batch_size: int = 1, by_length: bool = False) -> None:

@@ -70,12 +70,8 @@ def digit_probabilities(rows: "NumberRows") -> list[list[float] | None] | None:
 def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     """Calibrate the newest complete checkpoint of a run on each test split, over all number labels of the split.
 
-    Returns:
-        Split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten digits.
-
-    Raises:
-        UserError: The folder is no run, no checkpoint is complete, the model's head has no digits, or a split has no
-            number labels.
+    Returns split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten
+    digits. UserError of ``restore``, and for a head without digits or a split without number labels.
     """
     from ntl.training.predictor import restore
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from ntl import evaluation
 from ntl.config import DecodingConfig
 from ntl.config.decoding import TreeConfig
 from ntl.config.identity import plain
@@ -18,14 +19,7 @@ from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
-from ntl.evaluation import (
-    constant_baselines,
-    number_metrics,
-    score_predictions,
-    text_metrics,
-    token_matches,
-    write_predictions,
-)
+from ntl.evaluation import number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.numeric import crps
 from ntl.evaluation.rules import RULES
@@ -111,7 +105,7 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     if dataset.metrics == "number":
         scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in known])
     else:
-        scores = text_metrics(texts, correct)
+        scores = evaluation.text_metrics(texts, correct)
     named = {*VALIDATED, config.trainer.best} & scores.keys()
     return {name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}
 
@@ -179,7 +173,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
         questions = [row["question"] for split in splits for row in parts.rows(split)]
         rows = [{**row, RIDGE: answer} for row, answer in zip(rows, parts.ridge.answers(questions), strict=True)]
     if parts.dataset.metrics == "number":
-        header["baselines"] = constant_baselines(parts.prepared.train_targets())
+        header["baselines"] = evaluation.constant_baselines(parts.prepared.train_targets())
     if parts.dataset.metrics == "likelihood":
         sizes = {split: sum(len(row["answer"].encode()) for row in parts.rows(split)) for split in splits}
         header |= {"bytes": sizes, "digits": parts.config.tokenizer.digits_only}
@@ -232,7 +226,7 @@ def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -
         if max(map(abs, labels)) <= LARGEST:
             about["crps"] = crps(found.values, found.shares, labels)
     if dataset.metrics == "text":
-        matches = token_matches(answer.token_ids, example["answer_ids"].tolist())._asdict()
+        matches = evaluation.token_matches(answer.token_ids, example["answer_ids"].tolist())._asdict()
         about |= {f"tokens_{name}": count for name, count in matches.items()}
     if count_malformed := getattr(parts.tokenizer, "count_malformed", None):
         about["malformed"] = count_malformed(answer.token_ids)

@@ -28,10 +28,7 @@ OF_NUMBERS = re.compile(r"[▁Ġ ]?[-+.,\u2212]|.*[0-9].*", re.DOTALL)
 
 
 def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary, *, is_computed: bool) -> Tensor:
-    """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says.
-
-    ``is_computed``: The answers are computed from the numbers of the questions.
-    """
+    """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says."""
     found = torch.zeros(len(number_vocab.values), dtype=torch.bool)
     found[: len(tokenizer)] = True
     found[tokenizer.all_special_ids] = False
@@ -45,13 +42,11 @@ def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary,
 
 
 class Masking:
-    """Masks batches of training, in place.
+    """Masks batches of training, in place; of token ids those where ``maskable`` (V,) is true.
 
-    Args:
-        length: The longest input of the training data; ``variant=code`` draws positions from it, as from the released
-            code's constant length, so that they do not depend on what else is in a batch.
-        maskable: (V,) bool, the token ids that may be masked.
-        mask_token_id: None for ``variant=random``, which puts tokens in its place that may themselves be masked.
+    ``length`` is the longest input of the training data: ``variant=code`` draws positions from it, as from the released
+    code's constant length, so that they do not depend on what else is in a batch. Without ``mask_token_id``, tokens
+    that may themselves be masked are put in.
     """
 
     def __init__(

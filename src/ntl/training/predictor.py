@@ -18,16 +18,8 @@ from ntl.results import read_record, write_record
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
-from ntl.training.checkpoints import (
-    CHECKPOINTS,
-    best_step,
-    check_data,
-    checkpoint_at,
-    is_whole,
-    newest_whole,
-    only_one,
-    step_of,
-)
+from ntl.training import checkpoints
+from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts, Say
@@ -52,11 +44,11 @@ def restore(
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config, best = read_config(folder, overrides), best_step(folder)
-    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else newest_whole(folder / CHECKPOINTS)
+    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else checkpoints.newest_whole(folder / CHECKPOINTS)
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
-    if best and not is_whole(checkpoint):
+    if best and not checkpoints.is_whole(checkpoint):
         raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
     config.tokenizer.path, config.model.path = str(folder / "tokenizer"), str(checkpoint)
     config.model.pretrained, config.model.dropout = True, None  # as its config.json has it

@@ -1,4 +1,4 @@
-"""Metrics logging: metrics.jsonl, and optionally a mirror of it, in Weights & Biases or in TensorBoard."""
+"""Metrics logging: metrics.jsonl, and optionally a mirror of it in Weights & Biases."""
 
 import json
 import os
@@ -60,24 +60,22 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def public_name(name: str) -> str:
-    """Return the name that trackers show: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
-    if "/" not in name:
-        return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
-    return name if name.startswith(("validation/", "test/")) else f"test/{name}"
-
-
 def _public(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {public_name(name): value for name, value in values.items() if isinstance(value, int | float)}
+    """Under the names that W&B shows: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
+
+    def named(name: str) -> str:
+        if "/" not in name:
+            return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
+        return name if name.startswith(("validation/", "test/")) else f"test/{name}"
+
+    return {named(name): value for name, value in values.items() if isinstance(value, int | float)}
 
 
 class NoMirror:
-    """The mirror of ``tracking=none``, which does nothing; base class of the others.
+    """The mirror of ``tracking=none``, which does nothing; base class of W&B's.
 
-    Whatever a service raises, the run continues: one warning is printed, and nothing more is sent.
+    Whatever the service raises, the run continues: one warning is printed, and nothing more is sent.
     """
-
-    service = ""
 
     def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
         self.tracking, self.warn, self.works = tracking, warn, True
@@ -103,7 +101,7 @@ class NoMirror:
             except Exception as error:
                 self.works = False
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
-                self.warn(f"{self.service} failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
+                self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
     def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None: ...
 
@@ -114,8 +112,6 @@ class NoMirror:
 
 class WandbMirror(NoMirror):
     """Mirrors the metrics to a W&B run of the run's id, whose client sends them from a process of its own."""
-
-    service = "W&B"
 
     def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -151,32 +147,6 @@ class WandbMirror(NoMirror):
         self._run.finish()
 
 
-class TensorboardMirror(NoMirror):
-    """Writes the metrics as TensorBoard's event file in the run's folder. UserError without the package."""
-
-    service = "TensorBoard"
-
-    def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
-        super().__init__(tracking, warn=warn)
-        with needs("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-        self._new_writer: Any = SummaryWriter
-
-    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
-        # What an earlier process logged is hidden: its lines up to the checkpoint come again.
-        self._writer, self._last = self._new_writer(str(folder), purge_step=0), 0
-
-    def _log(self, values: Mapping[str, Any], step: int) -> None:
-        self._last = step
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def _finish(self, summary: Mapping[str, Any]) -> None:
-        self._log(summary, self._last)
-        self._writer.close()
-
-
 def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:
     """Return W&B's mirror if the environment asks for it (``TrackingConfig.to_wandb``), else none."""
     if tracking.to_wandb:
@@ -187,9 +157,5 @@ def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:
 
 
 def mirror(tracking: TrackingConfig, warn: Callable[[str], None]) -> NoMirror:
-    """Build the mirror that the config asks for; on all ranks but the first it does nothing.
-
-    Raises:
-        UserError: A package that it needs is not installed.
-    """
+    """Build the mirror that the config asks for; on all ranks but the first it does nothing."""
     return build(tracking, warn=warn) if is_first() else NoMirror(tracking, warn=warn)

@@ -27,25 +27,8 @@ from ntl.system.files import remove_parts
 from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
-from ntl.training.checkpoints import (
-    CHECKPOINTS,
-    RECORD,
-    RUN,
-    base_for,
-    check_data,
-    check_start,
-    checkpoint_at,
-    checkpoint_for,
-    describe,
-    keep_newest,
-    not_kept,
-    only_one,
-    processes,
-    read_json,
-    say,
-    step_of,
-    weights_digest,
-)
+from ntl.training import checkpoints
+from ntl.training.checkpoints import CHECKPOINTS, RECORD, RUN, checkpoint_at, only_one, read_json, say, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
@@ -66,15 +49,11 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     """Prepare, train, decode, score and record a run. A run that has a record is not repeated.
 
     An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the readings
-    (``config.beside``) that its record lacks.
+    (``config.beside``) that its record lacks. ``overrides`` are the command line's, for the record, whose path is
+    returned.
 
-    Returns the path of record.json; ``overrides`` are the command line's, for the record.
-
-    Raises:
-        UserError: Something that the config names is missing or does not fit.
-        Busy: Another process is working on this run.
-        Diverged: The loss became NaN or infinite.
-        KeyboardInterrupt: A signal stopped the run, after its checkpoint was saved.
+    UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
+    Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
     folder = Path(config.output_dir) / run_id(config)
     record_path = folder / RECORD
@@ -91,8 +70,8 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
         if not (config.model.pretrained or config.base or is_meant):
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
             say(FROM_RANDOM.format(what=what, name=config.model.name))
-        checkpoint = checkpoint_for(config, folder)
-        base = base_for(config) if config.base and not checkpoint else None
+        checkpoint = checkpoints.checkpoint_for(config, folder)
+        base = checkpoints.base_for(config) if config.base and not checkpoint else None
         return _train(config, folder, overrides, checkpoint, base)
 
 
@@ -118,7 +97,7 @@ def _with_steps(config: Config) -> Config:
         from ntl.training.parts import RunParts
 
         rows = len(RunParts(config, say).encoded("train"))
-    config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
+    config = replace(config, trainer=in_steps(config.trainer, rows, checkpoints.processes()))
     if config.trainer.epochs:
         say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
     check_keep_steps(config)
@@ -144,10 +123,10 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
         prepared = Prepared(build(config.dataset), parts.data_dir)
-        check_data(checkpoint, prepared.digests() or parts.prepared.digests())
+        checkpoints.check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
-        check_start(checkpoint, made_of, bf16)
+        checkpoints.check_start(checkpoint, made_of, bf16)
         say(f"Continuing from {checkpoint}.")
     elif base:
         before = read_json(base / RUN)["made_of"].get("tokenizer")
@@ -161,7 +140,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     trainer = ObjectiveTrainer(
         parts,
         folder / CHECKPOINTS,
-        run={**describe(config, folder.name), "made_of": made_of, "bf16": bf16},
+        run={**checkpoints.describe(config, folder.name), "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
         decoded=partial(decode_validation, parts) if is_decoded(config.trainer) else None,
         started=started,
@@ -208,7 +187,9 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
         record = build_record(parts, trainer, validation, scores, **found)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
-        keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)
+        checkpoints.keep_newest(
+            folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None
+        )
         write_record(folder / RECORD, record)
         for line in summary(record, splits, "@paper" if config.paper_compat else ""):
             say(line)
@@ -245,7 +226,7 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        made_of["base"] = weights_digest(base)
+        made_of["base"] = checkpoints.weights_digest(base)
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
         made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
     return made_of
@@ -286,7 +267,7 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
             "remove the run's folder to train it on the changed data."
         )
-    if gone := not_kept(folder, config.keep_steps):
+    if gone := checkpoints.not_kept(folder, config.keep_steps):
         raise UserError(
             f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
             "the folder, and the same command trains it again."

@@ -51,12 +51,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts.
-
-    Args:
-        run: Description of the run, stored in each checkpoint (``ntl.training.checkpoints.describe``).
-        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
-        started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``),
+    ``decoded`` decodes the validation examples and returns metrics that each evaluation then has, too, and ``started``
+    is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.

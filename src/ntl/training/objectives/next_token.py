@@ -66,14 +66,12 @@ class NextToken(nn.Module):
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
-        If the loss has no number term (its weight is then 0), ``number`` is the term of ``loss=ntl_was``, as a
-        diagnostic without a graph.
+        Without a number term (its weight is then 0), ``number`` is that of ``loss=ntl_was``, as a diagnostic without a
+        graph.
 
         Args:
             input_ids, attention_mask: (B, S); for a decoder, (B, T).
-            labels: (B, T), -100 at positions without a label. The logits at position t predict the label at t:
-                ``ntl.data.collate`` has shifted the labels already.
-            decoder_input_ids: (B, T), for an encoder-decoder.
+            labels, decoder_input_ids: (B, T). Labels are shifted already, those at t are predicted at t, or -100.
             counts: (2,), the denominators of the total in training. If not given, they are the counts of this batch,
                 and the implementation is ``reference``, as in evaluation.
         """
