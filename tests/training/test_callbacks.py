@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import TrainerControl
 
-from ntl.config import UserError, compose
+from ntl.config import compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
 from ntl.training.arguments import training_arguments
@@ -122,9 +122,3 @@ def test_schedules() -> None:
     assert arguments.lr_scheduler_kwargs == {"factor": 0.25, "patience": 3}
     # The plateau watches this, and lower is better.
     assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
-
-
-def test_probes_need_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="probe_steps: works on one device"):
-        _arguments("probe_steps=5")

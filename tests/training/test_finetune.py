@@ -90,12 +90,3 @@ def test_another_precision_on_another_device_is_refused(small, run_interrupted, 
         monkeypatch.setattr(torch.cpu, name, lambda: not used)
     with pytest.raises(UserError, match=r"with trainer\.bf16=auto this device computes in"):
         train(config)
-
-
-def test_a_run_with_adafactor_is_resumed(small, run_interrupted, without_times, tmp_path: Path) -> None:
-    straight, stopped = (
-        small("trainer.optim=adafactor", "model.dropout=0.1", f"output_dir={tmp_path / name}") for name in "ab"
-    )
-    expected = without_times(train(straight))
-    run_interrupted(stopped, 7)
-    assert without_times(train(stopped)) == expected

@@ -62,17 +62,3 @@ def test_melting_points_have_a_constant_and_ridge_beside_the_model(
     assert metrics["test/mae:ridge"] == pytest.approx(sum(errors) / len(errors))
     assert {"test/mae", "test/mae:median", "test/mae:mean"} <= metrics.keys()
     assert f"test, linear model: rmse {metrics['test/rmse:ridge']:.4g} (ridge), mae" in capsys.readouterr().out
-
-
-def test_a_file_of_one_s_own_has_ridge_where_answers_are_numbers(
-    tmp_path: Path, folders: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mine = tmp_path / "mine.jsonl"
-    rows = [{"question": f"weight of {'a' * (n % 7 + 1)}{n}", "answer": str(n % 7)} for n in range(60)]
-    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    file = ["model=gpt2_tiny", "dataset=file", f"dataset.path={mine}", *FEW[2:], *folders]
-    metrics = read_record(train(compose(file))).metrics
-    ridge, median = metrics["test/mae:ridge"], metrics["test/mae:median"]
-    assert ridge is not None
-    assert median is not None
-    assert ridge < median

@@ -58,25 +58,19 @@ def _feistel(values: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
     return (left << U64(widths[1])) | right
 
 
-class Permutation:
-    """A pseudorandom permutation of ``range(n)`` that depends on the seeds alone; its memory does not grow with ``n``.
+def permuted(positions: np.ndarray, n: int, *seeds: int) -> np.ndarray:
+    """Map positions (int64) by a pseudorandom permutation of ``range(n)`` that depends on the seeds alone.
 
-    It maps an int64 array of positions to an int64 array of the same shape. Above ``DRAWN`` elements it is computed by
-    a Feistel network with cycle walking.
+    Its memory does not grow with ``n``: above ``DRAWN`` it is computed by a Feistel network with cycle walking.
     """
-
-    def __init__(self, n: int, *seeds: int) -> None:
-        self.n, self.keys, self.bits = n, keys_of(*seeds), max(n - 1, 1).bit_length()
-        self.whole = _drawn(n, self.keys) if n <= DRAWN else None
-
-    def __call__(self, positions: np.ndarray) -> np.ndarray:
-        if self.whole is not None:
-            return self.whole[positions]
-        values = _feistel(positions.astype(U64), self.bits, self.keys)
-        # Cycle walking: fewer than half of all values lie outside range(n), so a few rounds suffice.
-        while (outside := np.flatnonzero(values >= U64(self.n))).size:
-            values[outside] = _feistel(values[outside], self.bits, self.keys)
-        return values.astype(np.int64)
+    keys, bits = keys_of(*seeds), max(n - 1, 1).bit_length()
+    if n <= DRAWN:
+        return _drawn(n, keys)[positions]
+    values = _feistel(positions.astype(U64), bits, keys)
+    # Cycle walking: fewer than half of all values lie outside range(n), so a few rounds suffice.
+    while (outside := np.flatnonzero(values >= U64(n))).size:
+        values[outside] = _feistel(values[outside], bits, keys)
+    return values.astype(np.int64)
 
 
 def epoch_order(
@@ -88,10 +82,9 @@ def epoch_order(
     length: the examples of ``SORTED_BATCHES`` batches of the shuffled order are sorted by length and cut into batches,
     and these batches are shuffled. An incomplete last batch stays last.
     """
-    permutation = Permutation(n, seed, epoch)
     size = BLOCK if lengths is None else SORTED_BATCHES * batch_size
     for number, start in enumerate(range(0, n, size)):
-        indices = permutation(np.arange(start, min(start + size, n)))
+        indices = permuted(np.arange(start, min(start + size, n)), n, seed, epoch)
         if lengths is not None:
             indices = indices[np.argsort(lengths(indices), kind="stable")]
             full = len(indices) // batch_size

@@ -219,7 +219,7 @@ class RunParts:
 
     def masking(self) -> Masking | None:
         """Build what masks input tokens in training; None if nothing does."""
-        mask, train, lora = self.config.objective.mask, self.encoded("train"), self.config.model.lora
+        mask, train = self.config.objective.mask, self.encoded("train")
         if not mask.fraction:
             return None
         if mask.copy != "none" and (longest := train.about["longest_answer"] - 1) <= mask.min_answer:
@@ -228,11 +228,6 @@ class RunParts:
                 "nothing would be masked; lower it, or leave objective.mask.copy out."
             )
         vocab, random = cast(NumberVocabulary, self.number_vocab()), mask.variant == "random"
-        if lora.rank and not random and not self.model.get_input_embeddings().weight.requires_grad:
-            self.say(
-                "objective.mask: adapters do not train the embedding, so that of the mask token stays random; name the "
-                "embedding in model.lora.full to train it."
-            )
         allowed = maskable(mask, self.tokenizer, vocab, is_computed=self.config.dataset.is_computed)
         parts = ("answer_ids",) if mask.copy != "none" else ("question_ids", "answer_ids")
         first = range(min(len(train), ROWS_LOOKED_AT))

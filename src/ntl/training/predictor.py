@@ -4,15 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.legality import HUB_ID, NUMERIC, PLAIN, unfit_for_chat
-from ntl.config.model import HFConfig, ModelConfig
-from ntl.config.targets import locate
+from ntl.config.model import HFConfig
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import read_record, write_record
 from ntl.results.load import find_run
@@ -131,10 +130,7 @@ def _if_not_last(checkpoint: Path, folder: Path, parts: "RunParts") -> list[str]
 class Loaded(NamedTuple):
     """A trained model that questions are put to. ``most`` tokens of a question, and ``limit`` of an answer."""
 
-    model: Any
-    tokenizer: Any
-    collator: Any
-    decoding: DecodingConfig
+    parts: "RunParts"
     limit: int
     most: int = UNLIMITED
     chat: Any = None  # the chat template that questions go through
@@ -182,8 +178,7 @@ def of_run(
     if intervals and template and not parts.chat:
         raise UserError("--interval --chat: validation answers of this run are without the template; leave out --chat.")
     calibration = _calibration(folder, parts, checkpoint, more) if intervals else None
-    most, decoding = config.trainer.max_input_length, config.decoding
-    return Loaded(parts.model, parts.tokenizer, parts.collator, decoding, limit, most, template, calibration)
+    return Loaded(parts, limit, config.trainer.max_input_length, template, calibration)
 
 
 def _calibration(folder: Path, parts: "RunParts", checkpoint: Path, more: Sequence[str]) -> Any:
@@ -221,32 +216,20 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     """
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
-    config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-    from transformers.utils import logging
-
+    # With a name, the weights need not be read to give them one.
+    words = ["model=hf", "model.name=given", f"model.path={name}", "tokenizer=default", "decoding=greedy"]
+    config = compose([*words, *overrides])
+    if chat and (why := unfit_for_chat(config)):
+        raise UserError(f"--chat: {why}; leave it out.")
     from ntl.data.chat import Chat
-    from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
-    from ntl.system.machine import pick_device
-    from ntl.tokenizers import load_tokenizer
+    from ntl.training.parts import RunParts
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    found = pretrained_config(weights)
-    made_by = (found.architectures or [found.model_type])[0]
-    if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-        raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
-    tokenizer: Any = load_tokenizer(name, "default")
-    if chat and found.is_encoder_decoder:
-        raise UserError(f"--chat: {name} is no decoder-only language model; leave --chat out.")
-    if tokenizer.chat_template and not chat and not found.is_encoder_decoder:
+    parts = RunParts(config, say)
+    model, tokenizer = cast(Any, parts.model), cast(Any, parts.tokenizer)
+    model.to(parts.device)
+    if tokenizer.chat_template and not chat and config.model.family == "decoder":
         say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
-    auto_class = AutoModelForSeq2SeqLM if found.is_encoder_decoder else AutoModelForCausalLM
-    model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
-    model.to(pick_device(config.device))
-    collator = locate(config.objective.collator)(model.config, tokenizer)
-    limit, template = config.decoding.max_new_tokens or OTHER, Chat(tokenizer, name) if chat else None
-    return Loaded(model, tokenizer, collator, config.decoding, limit, chat=template)
+    return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interval: float = 0.0) -> list[dict[str, Any]]:
@@ -264,12 +247,13 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
 
     if interval:
         _check_level(loaded.calibration, interval)
-    decoder_only = not loaded.model.config.is_encoder_decoder
+    parts, decoding = loaded.parts, loaded.parts.config.decoding
+    decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
     how: dict[str, Any] = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
-    examples: list[Any] = encode_rows(rows, loaded.tokenizer, **how)
-    positions = positions_of(loaded.model)
+    examples: list[Any] = encode_rows(rows, parts.tokenizer, **how)
+    positions = positions_of(parts.model)
     # The last generated token is not an input; a question to an encoder has positions of its own.
     room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
     most = min(loaded.most, room)
@@ -281,13 +265,13 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
                 f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
             )
-    options: dict[str, Any] = {"interval": 0.95} if isinstance(loaded.decoding, TreeConfig) else {}
+    options: dict[str, Any] = {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     found = decode(
-        loaded.decoding,
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
+        decoding,
+        model=parts.model,
+        tokenizer=parts.tokenizer,
         examples=examples,
-        collate=loaded.collator.prompts,
+        collate=parts.collator.prompts,
         max_new_tokens=loaded.limit,
         progress=DecodingLines(say, "questions", len(questions)),
         chat=loaded.chat,

@@ -15,7 +15,6 @@ from ntl.losses import ce_ntl
 from ntl.losses.kinds import Terms
 from ntl.models.mtp import Decoder, add_heads
 from ntl.numbers import NumberVocabulary
-from ntl.results import read_record
 from ntl.training.objectives.mtp import MultiTokenPrediction, labels_ahead
 from ntl.training.train import train
 
@@ -230,18 +229,6 @@ def test_wrong_uses() -> None:
     moe.config.router_aux_loss_coef = 0.1
     with pytest.raises(UserError, match="mixture of experts"):
         add_heads(moe, MTPConfig())
-
-
-def test_a_run_resumed_is_the_run(small: Callable[..., Any], tmp_path: Any) -> None:
-    own = ["objective=mtp", "objective.heads=3", "objective.kind=sequential", "trainer.eval_steps=12"]
-    whole = read_record(train(small(*own, f"output_dir={tmp_path / 'whole'}")))
-    folder = next((tmp_path / "whole").iterdir())
-    assert {f"validation/{name}/head{head}" for name in ("ce", "ntl") for head in (2, 3)} <= whole.metrics.keys()
-    assert "validation/accuracy/head1" in whole.metrics
-    first = folder / "checkpoints" / "checkpoint-6"
-    again = read_record(train(small(*own, f"output_dir={tmp_path / 'again'}", f"resume={first}")))
-    assert again.metrics == whole.metrics
-    assert again.curves == whole.curves
 
 
 def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
