@@ -12,7 +12,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from ntl.config import Config, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.train import train
 
@@ -64,21 +63,6 @@ def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     assert all(
         row["covered"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
     )
-
-
-def test_ids_are_the_same_in_training_and_decoding(settings: Callable[..., Config], given: Path) -> None:
-    parts = RunParts(settings(), say=[].append)
-    tokenizer = AutoTokenizer.from_pretrained(given)
-    for split in ("train", "test"):
-        for row, example in zip(parts.rows(split), parts.encoded(split), strict=True):
-            messages = [*json.loads(row["before"] or "[]"), {"role": "user", "content": row["question"]}]
-            prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-            assert example["question_ids"].tolist() == prompt
-            assert tokenizer.convert_ids_to_tokens(example["answer_ids"].tolist()) == ["7", "<|im_end|>"]
-            batch = parts.collator([example])
-            labels = [label for label in batch["labels"][0].tolist() if label != -100]
-            assert labels == example["answer_ids"].tolist()
-    assert sum(row["before"] != "" for split in ("train", "validation", "test") for row in parts.rows(split)) == 1
 
 
 def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(

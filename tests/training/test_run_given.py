@@ -13,7 +13,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from ntl.config import compose
 from ntl.config.loss import MTPConfig
-from ntl.data.collate import IGNORE_INDEX
 from ntl.evaluation import read_predictions
 from ntl.models.mtp import add_heads
 from ntl.training.parts import RunParts
@@ -83,20 +82,6 @@ def test_the_checkpoint_is_the_given_folder_with_other_weights(
         with torch.no_grad():
             output = model.generate(**inputs, max_new_tokens=6, do_sample=False)[0, inputs["input_ids"].shape[1] :]
         assert tokenizer.decode(output, skip_special_tokens=True).strip() == row["prediction"]
-
-
-def test_padding_that_is_the_end_token_hides_no_label(given: Callable[..., Path], command: Callable[..., Any]) -> None:
-    folder = given("granite", "smollm2")
-    parts: Any = RunParts(command("model=granite_3_2_2b", f"model.path={folder}"), say=[].append)
-    assert parts.tokenizer.pad_token_id == (end := parts.tokenizer.eos_token_id)
-    examples = [parts.encoded("train")[row] for row in range(8)]
-    batch = parts.collator(examples)
-    lengths = [len(each["question_ids"]) + len(each["answer_ids"]) - 1 for each in examples]
-    assert len(set(lengths)) > 1
-    assert batch["attention_mask"].sum(1).tolist() == lengths
-    assert ((batch["labels"] == end).sum(1) == 1).all()
-    hidden = batch["labels"][batch["attention_mask"] == 0]
-    assert hidden.eq(IGNORE_INDEX).all()
 
 
 def with_modules(folder: Path) -> dict[str, torch.Tensor]:

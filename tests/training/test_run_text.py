@@ -3,20 +3,16 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
-import torch
 
 from ntl.config import Config, UserError, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training.decode import decode_splits
 from ntl.training.parts import RunParts
 from ntl.training.predictor import of_run, predict, restore
 from ntl.training.train import train
-from ntl.training.trainer import ObjectiveTrainer
 
 
 @pytest.fixture(scope="session")
@@ -71,41 +67,3 @@ def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     assert predict(path.parent, ["decoding=likelihood"], say=lambda line: None).read_bytes() == before
     with pytest.raises(UserError, match="this run learned plain text, without questions"):
         of_run(path.parent)
-
-
-def _by_hand(parts: RunParts, split: str) -> dict[str, float]:
-    """Cross entropy and digits of the stream of tokens, block by block, from the model's own forward pass."""
-    tokenizer: Any = parts.tokenizer
-    end, length = tokenizer.eos_token_id, parts.config.trainer.max_input_length
-    stream = [end]
-    for row in parts.rows(split):
-        stream += [*tokenizer(row["answer"], add_special_tokens=False)["input_ids"], end]
-    digits = {tokenizer.convert_tokens_to_ids(str(digit)): digit for digit in range(10)}
-    ce, errors, right = [], [], []
-    for start in range(0, len(stream) - 1, length):
-        inputs, labels = stream[start : start + length], stream[start + 1 : start + length + 1]
-        with torch.no_grad():
-            logits_TV = parts.model.eval()(torch.tensor([inputs[: len(labels)]])).logits[0].double()
-        ce += (-logits_TV.log_softmax(-1)[range(len(labels)), labels]).tolist()
-        for place, label in enumerate(labels):
-            if label in digits:
-                best = max(digits, key=lambda token: logits_TV[place, token].item())
-                errors.append(abs(digits[best] - digits[label]))
-                right.append(int(logits_TV[place].argmax()) == label)
-    assert len(ce) == len(stream) - 1
-    return {
-        **{"ce": fmean(ce), "tokens": len(ce), "digits": len(right)},
-        **{"digit_mae": fmean(errors), "digit_accuracy": fmean(right)},
-    }
-
-
-def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) -> None:
-    parts = RunParts(text(), say=lambda line: None)
-    trainer = ObjectiveTrainer(parts, tmp_path / "checkpoints")
-    trainer.train()
-    expected = {f"test/{name}": value for name, value in _by_hand(parts, "test").items()}
-    for size in (1, 5):
-        parts.config.decoding.batch_size = size
-        found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
-        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)

@@ -98,26 +98,6 @@ def test_what_is_told_beside_ce_changes_no_weight(parts, monkeypatch: pytest.Mon
         assert not {"ntl_was", "digit_accuracy", "digit_mae"} & {key for line in lines[1] for key in line}
 
 
-@pytest.mark.parametrize("loss", ["ce", "ntl_mse"])
-def test_a_log_line_has_the_diagnostics_of_all_batches_of_its_step(loss: str, parts) -> None:
-    settings = ["trainer.batch_size=24", "trainer.accumulation_steps=2"]
-    settings += ["trainer.max_steps=4", "trainer.logging_steps=2"]
-    trainer, seen = _trainer(parts(f"loss={loss}", *settings)), []
-    trainer.model.register_forward_hook(lambda module, *_: seen.append(module.diagnosed if module.diagnosing else None))
-    trainer.train()
-    assert [batch is None for batch in seen] == [True, True, False, False] * 2
-    for line, batches in zip(_entries(trainer, "loss"), (seen[2:4], seen[6:8]), strict=True):
-        ntl_was, right, error, count = sum(batches).tolist()
-        assert count == 2 * 24 * 2, "each answer has two digits"
-        found = [line["ntl_was"], line["digit_accuracy"], line["digit_mae"]]
-        assert found == pytest.approx([ntl_was / count, right / count, error / count], rel=1e-6)
-    validation = trainer.evaluate()
-    assert 0 <= validation["eval_digit_accuracy"] <= 1
-    assert 0 < validation["eval_digit_mae"] <= validation["eval_ntl_was"]
-    if loss != "ntl_mse":
-        assert validation["eval_ntl_was"] == pytest.approx(validation["eval_ntl"], rel=1e-6)
-
-
 def test_evaluation_does_not_depend_on_the_batch_size(parts) -> None:
     reference, *others = (_trainer(parts(f"trainer.eval_batch_size={size}")).evaluate() for size in (6, 1, 7, 20))
     for other, name in product(others, ("eval_ce", "eval_ntl")):
