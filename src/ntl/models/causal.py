@@ -1,8 +1,4 @@
-"""Decoder-only models: GPT-2 (Radford et al., 2019) of our shapes, and any other that transformers has.
-
-What is special about an architecture, such as Granite's multipliers, Gemma's logit cap or Llama's rotary positions, is
-implemented in transformers. Nothing here depends on it.
-"""
+"""Decoder-only models: GPT-2 (Radford et al., 2019) of our shapes, and any other that transformers has."""
 
 from typing import Any
 

@@ -129,8 +129,7 @@ def add_heads(
     """Add the heads 2, 3, ... to a model, in place, and return it.
 
     ``source`` is the folder or hub id of the model's weights, where stored heads are loaded from; empty for random
-    weights. ``say`` receives a line if blocks are removed, or cannot be, or if stored heads are not trained. UserError:
-    the model is not made of blocks, has too few of them, or has stored heads that do not fit.
+    weights. UserError: the model is not made of blocks, has too few of them, or has stored heads that do not fit.
     """
     decoder = Decoder(model)
     decoder.model.mtp_config = config
@@ -151,8 +150,7 @@ def add_heads(
 def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
     """Give a model the modules for multi-token prediction that are stored with its weights, in place, and return it.
 
-    They are neither used nor trained. ``say`` receives a line on them, also for those that cannot be kept: the count in
-    the model's config is then 0.
+    They are neither used nor trained. If they cannot be kept, the count in the model's config is 0.
     """
     stored = _stored(source)
     lost = sorted(stored.keys() - model.state_dict().keys())
@@ -285,10 +283,7 @@ def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str
 class Heads:
     """The heads of one forward pass as functions of hidden states.
 
-    Args:
-        ahead: k -> the tokens (B, T) k places ahead of each position, which sequential heads read; by default those of
-            ``input_ids``.
-        inputs: Further inputs of the decoder, such as a cache.
+    ``ahead`` maps k to the tokens (B, T) k places ahead, which sequential heads read; by default those of the input.
 
     Attributes:
         trunk: (B, T, D), what the first head of every chain reads, with its graph.

@@ -68,8 +68,7 @@ def pretrained_config(config: ModelConfig) -> Any:
 def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
 
-    ``own`` is transformers' config, by default that of the pretrained weights. UserError: the architecture has no
-    dropout, and the rate is not 0.
+    ``own`` is transformers' config, by default that of the pretrained weights. UserError: there is no dropout to set.
     """
     if config.dropout is None:
         return {}
