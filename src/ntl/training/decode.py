@@ -165,8 +165,8 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
         if isinstance(examples, Packed):
             rows += _documents(split, texts, answers)
         else:
-            triples = zip(texts, examples, answers, strict=True)
-            rows += [_line(parts, split, row, example, answer) for row, example, answer in triples]
+            pairs = enumerate(zip(texts, answers, strict=True))
+            rows += [_line(parts, split, row, examples[index], answer) for index, (row, answer) in pairs]
     if not is_first():
         return None
     if parts.ridge:

@@ -216,9 +216,7 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     """
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
-    # With a name, the weights need not be read to give them one.
-    words = ["model=hf", "model.name=given", f"model.path={name}", "tokenizer=default", "decoding=greedy"]
-    config = compose([*words, *overrides])
+    config = compose(["model=hf", f"model.path={name}", "tokenizer=default", "decoding=greedy", *overrides])
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
     from ntl.data.chat import Chat
