@@ -91,7 +91,7 @@ def main() -> None:
     finally:
         if swept:  # also where some of them failed
             from ntl.results.sweep import show_sweep
-            from ntl.training.folder import is_first
+            from ntl.training.checkpoints import is_first
 
             if is_first():
                 show_sweep(swept)

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = "train,report,lora,gguf,slurm,tensorboard,notebooks,dev"
+EXTRAS = "train,report,lora,gguf,slurm,notebooks,dev"
 # torch is named although pyproject.toml has it: whoever edits the list must not get the newest CUDA build by accident.
 WANTED = ["-c", str(ROOT / "constraints.txt"), "torch==2.13.0", "-e", f"{ROOT}[{EXTRAS}]"]
 

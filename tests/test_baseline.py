@@ -101,11 +101,11 @@ def said(record: Path) -> dict[str, Any]:
 
 
 def run_of(name: str, folder: Path) -> dict[str, Any]:
-    from ntl.training import run
+    from ntl.training.train import train
 
     config = compose([*SHORT, *RUNS[name].split(), f"output_dir={folder / 'outputs'}", f"data_dir={folder / 'data'}"])
     with ids_seen() as seen:
-        record = run(config)
+        record = train(config)
     return {"inputs": sha256(seen), **said(record)}
 
 
@@ -139,7 +139,7 @@ def orders() -> dict[str, str]:
     """The order of two epochs, below and above the size from which it is computed by blocks, and by length."""
     import numpy as np
 
-    from ntl.training.sampling import epoch_order
+    from ntl.training.batches import epoch_order
 
     found = {}
     for n in (1000, 100_000):
@@ -223,19 +223,19 @@ def test_a_run_says_what_it_said(
 
 def test_a_run_that_was_begun_before(before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder was written by the code of then, at step 6 of 12."""
-    from ntl.training import run
+    from ntl.training.train import train
 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(KEPT / "outputs", tmp_path / "outputs")
     with ids_seen() as seen:
-        record = run(compose(BEGUN))
+        record = train(compose(BEGUN))
     # Steps 7 to 12 alone were trained.
     same({"batches": len(seen), **said(record)}, before["begun"], of_this_processor(before))
 
 
 def begin(folder: Path) -> dict[str, Any]:
     """A run stopped by Ctrl-C in step 7, kept; and what it says at its end, when nothing stops it."""
-    from ntl.training import run
+    from ntl.training.train import train
     from ntl.training.trainer import ObjectiveTrainer
 
     folder.mkdir()
@@ -249,13 +249,13 @@ def begin(folder: Path) -> dict[str, Any]:
 
     setattr(ObjectiveTrainer, "training_step", interrupted)  # noqa: B010
     with suppress(KeyboardInterrupt):
-        run(compose(BEGUN))
+        train(compose(BEGUN))
     setattr(ObjectiveTrainer, "training_step", original)  # noqa: B010
     shutil.rmtree(KEPT / "outputs", ignore_errors=True)
     shutil.copytree("outputs", KEPT / "outputs")
     shutil.rmtree("outputs")
     with ids_seen() as seen:
-        record = run(compose(BEGUN))
+        record = train(compose(BEGUN))
     assert len(seen) % 12 == 0
     return {"batches": len(seen) // 2, **said(record)}
 

@@ -79,7 +79,7 @@ def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
     from ntl.config.targets import build
     from ntl.data.prepared import Prepared
     from ntl.results import read_record
-    from ntl.training import run
+    from ntl.training.train import train
 
     overrides = [
         "dataset=noisy_numbers",
@@ -89,7 +89,7 @@ def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
         "tracking=none",
     ]
     config = compose([*overrides, f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"])
-    path = run(config, overrides)
+    path = train(config, overrides)
     record = read_record(path)
     checkpoint = next(path.parent.glob("checkpoints/checkpoint-*"))
     command = [python_with_lm_eval, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu", "--batch_size", "50"]

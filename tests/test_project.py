@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2100, "training": 4200, "numbers": 600, "tokenizers": 750, "models": 1200, "data": 3450},
+    **{"losses": 2100, "training": 3600, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3450},
     **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 1450, "benchmarks": 900},
     **{"config": 2800, "system": 850},
 }
-MAX_FILES = 185
+MAX_FILES = 178
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

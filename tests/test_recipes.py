@@ -26,10 +26,10 @@ FOLLOW = """
 import sys
 from ntl.config import compose, run_id
 from ntl.results import build_table, read_record
-from ntl.training import run
+from ntl.training.train import train
 for line in sys.stdin.read().splitlines():
     config = compose(line.split())
-    record = read_record(run(config))
+    record = read_record(train(config))
     print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
     assert all(record.has(f"{split}/far") for split in record.correct)
 print("TABLE", sum(len(block.rows) for block in build_table("weights", [], "tiny").blocks))

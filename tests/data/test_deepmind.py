@@ -227,7 +227,7 @@ def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch:
     assert not list(data_dir.glob(".generator"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: Any) -> None:
     monkeypatch.setattr(deepmind, "LEAST", 200)
     longer = "extrapolate/arithmetic__add_sub_multiple_longer.txt"

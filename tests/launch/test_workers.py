@@ -130,7 +130,7 @@ def test_a_launcher_of_hydra_goes_on_past_failures(
 ) -> None:
     import fake_runs
 
-    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
+    monkeypatch.setattr("ntl.training.train.train", fake_runs.run)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runs = planned(FAILS, 1, NO_RECORD, 2)
     with capfd.disabled():  # what is printed must reach the descriptors

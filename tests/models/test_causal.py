@@ -22,13 +22,6 @@ def test_dropout_acts(name: str, made, tmp_path: Path) -> None:
         torch.testing.assert_close(without(**BATCH).logits, without(**BATCH).logits, rtol=0, atol=0)
 
 
-def test_two_rates_for_one_dropout_are_refused(made) -> None:
-    setting = "+model.settings.attention_dropout=0.3"
-    assert made("llama_tiny", setting).config.attention_dropout == 0.3
-    with pytest.raises(UserError, match=r"attention_dropout=0\.3 model\.dropout=0\.1: .*set model\.dropout alone"):
-        made("llama_tiny", setting, "model.dropout=0.1")
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

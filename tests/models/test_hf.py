@@ -19,8 +19,8 @@ from transformers import (
 
 from ntl.config import Config, UserError, compose
 from ntl.results import read_record
-from ntl.training import run
 from ntl.training.decode import restore
+from ntl.training.train import train
 
 ROWS = [
     *("dataset.train_rows=24", "dataset.validation_rows=4", "dataset.test_rows_per_cell=1"),
@@ -68,7 +68,7 @@ def settings(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / kind, kind)
-    record = run(given(folder, "loss.implementation=linear"))
+    record = train(given(folder, "loss.implementation=linear"))
     found = read_record(record)
     assert found.config["model"]["name"].startswith(f"{kind}_")
     assert found.model["parameters"] == stock(folder).num_parameters()
@@ -84,17 +84,17 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
     adapters = given(folder, "model.lora.rank=2")
     if kind == "mamba":
         with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
-            run(adapters)
+            train(adapters)
         with pytest.raises(UserError, match="mamba has no cache of keys and values, which it needs"):
-            run(given(folder, "tokenizer=digit", "beside=expectation"))
+            train(given(folder, "tokenizer=digit", "beside=expectation"))
         return
-    merged = stock(run(adapters).parent / "checkpoints" / "checkpoint-3")
+    merged = stock(train(adapters).parent / "checkpoints" / "checkpoint-3")
     assert merged.num_parameters() == stock(folder).num_parameters()
 
 
 def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "llama", "llama")
-    record = run(given(folder, model="hf_regression", loss="mse"))
+    record = train(given(folder, model="hf_regression", loss="mse"))
     loaded: Any
     loaded, info = AutoModelForSequenceClassification.from_pretrained(
         record.parent / "checkpoints" / "checkpoint-3", output_loading_info=True
@@ -125,7 +125,7 @@ def test_weights_of_another_kind_are_refused(given, tmp_path: Path) -> None:
 
 
 def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, capsys) -> None:
-    run(given(save_folder(tmp_path / "llama", "llama"), "scale=tiny", "trainer.max_steps=0"))
+    train(given(save_folder(tmp_path / "llama", "llama"), "scale=tiny", "trainer.max_steps=0"))
     assert "learned weights are trained at trainer.lr=0.001, which is meant for random ones" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"model=bart_\w+: it reads 4 tokens, and multiplication train needs"):
-        run(given(save_folder(tmp_path / "bart", "bart", max_position_embeddings=4)))
+        train(given(save_folder(tmp_path / "bart", "bart", max_position_embeddings=4)))

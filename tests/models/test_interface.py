@@ -85,6 +85,7 @@ def test_a_head_of_another_kind_is_refused() -> None:
 
 LORA: dict[str, dict[str, Any]] = {
     "DoRA on the head": {"target_modules": ["q_proj", "lm_head"], "use_dora": True},
+    "on the head too": {"target_modules": ["q_proj", "lm_head"]},
     "the head trained as it is": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
 }
 
@@ -110,3 +111,27 @@ def test_a_peft_model(settings: str) -> None:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = [torch.autograd.grad(made.square().sum(), trained) for made in (logits, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
+    model = adapted(LORA["on the head too"])
+    before = model(input_ids=IDS, attention_mask=MASK).logits
+    with model.disable_adapter():
+        without = assert_same_logits(model)
+    assert not torch.allclose(without, before, atol=0.1)
+    model.merge_adapter()
+    found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
+    torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_of_an_adapter_on_the_head_is_refused() -> None:
+    with pytest.raises(UserError, match="a LoRA adapter with dropout on the head"):
+        lm_head(adapted(LORA["on the head too"] | {"lora_dropout": 0.1}))
+
+
+def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with pytest.raises(UserError, match="its logits cannot be computed from its hidden states"):
+        checked_lm_head(peft.get_peft_model(decoder("llama"), settings))

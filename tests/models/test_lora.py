@@ -66,8 +66,6 @@ def test_what_was_trained_can_be_put_back(adapted, logits) -> None:
     train(model, logits)
     load_trained(fresh, trained_state(model))
     torch.testing.assert_close(logits(fresh.eval()), logits(model), rtol=0, atol=0)
-    with pytest.raises(RuntimeError, match="differs"):
-        load_trained(adapted("granite_tiny"), trained_state(model))
 
 
 def test_an_adapter_needs_learned_weights() -> None:

@@ -177,7 +177,7 @@ def test_the_real_quickstart_prints_its_table_and_answers(
     stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ntl.launch.plan import demands
-    from ntl.training import run
+    from ntl.training.train import train
 
     monkeypatch.chdir(tmp_path)
     quickstart = runpy.run_path(str(ROOT / "scripts" / "quickstart.py"))
@@ -196,7 +196,7 @@ def test_the_real_quickstart_prints_its_table_and_answers(
     (demand,) = demands(["small.yaml"], "finetune", [])
     assert [config.loss.name for config in demand.runs.values()] == ["ce", "ntl_was"]
     for config in demand.runs.values():
-        run(config)
+        train(config)
     capsys.readouterr()
     assert quickstart["main"](["--real"]) == 0
     said = capsys.readouterr().out

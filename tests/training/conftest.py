@@ -87,12 +87,12 @@ def train_once(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     folders: dict[tuple[str, ...], Path] = {}
 
     def make(*overrides: str) -> Path:
-        from ntl.training import run
+        from ntl.training.train import train
 
         if overrides not in folders:
             data = ["dataset=noisy_numbers", *DATASETS["noisy_numbers"], f"data_dir={data_dir}"]
             config = compose([*data, *SMALL, f"output_dir={tmp_path_factory.mktemp('trained')}", *overrides])
-            folders[overrides] = run(config, ["loss=ntl_was", *overrides]).parent
+            folders[overrides] = train(config, ["loss=ntl_was", *overrides]).parent
         return folders[overrides]
 
     return make
@@ -133,7 +133,7 @@ def run_interrupted() -> Callable[..., None]:
     """``run_interrupted(config, step)``: the run as Ctrl-C, or other signals, in its step ``step`` leave it."""
 
     def start(config: Config, step: int, *signals: signal.Signals) -> None:
-        from ntl.training import run
+        from ntl.training.train import train
         from ntl.training.trainer import ObjectiveTrainer
 
         original = ObjectiveTrainer.training_step
@@ -147,6 +147,6 @@ def run_interrupted() -> Callable[..., None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ObjectiveTrainer, "training_step", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                run(config)
+                train(config)
 
     return start

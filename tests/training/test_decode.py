@@ -2,25 +2,27 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, median_low
 from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from ntl.config import UserError, compose
+from ntl.data.dataset import dataset_named
+from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
 from ntl.results import read_record
-from ntl.system.errors import Busy
+from ntl.training import decode
 from ntl.training import decode as module
-from ntl.training import run
 from ntl.training.checks import check_lengths
-from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens, restore
-from ntl.training.folder import only_one
+from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
+from ntl.training.predictor import restore
+from ntl.training.train import train
 
 
 @pytest.fixture
@@ -80,16 +82,6 @@ def test_a_models_own_generation_config_has_no_effect_and_is_said(settings, fini
     assert "generation config has num_beams=2, suppress_tokens=[4, 5], which is not used." in told
 
 
-def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:
-    made = parts()
-    decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
-    baselines = read_predictions(tmp_path / "predictions.jsonl")[0]["baselines"]
-    targets = sorted(int(row["answer"]) for row in made.rows("train"))
-    assert float(baselines["mean"]) == pytest.approx(mean(targets))
-    assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
-    assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
-
-
 def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path) -> None:
     made = parts(dataset="multiplication")
     # One more for the end token.
@@ -119,7 +111,7 @@ BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
     config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
-    record = read_record(run(config))
+    record = read_record(train(config))
     plain = read_record(finished / "record.json")
     added = {name for name in record.metrics if name not in plain.metrics}
     assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}
@@ -136,14 +128,14 @@ def test_a_finished_run_is_read_again_not_trained_again(finished: Path, small, s
     assert [each.id for each in todo] == [finished.name]
     assert have == []
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
-    assert run(small(*BESIDE)) == finished / "record.json"
+    assert train(small(*BESIDE)) == finished / "record.json"
     assert "decoding it also by expectation" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in weights} == weights
-    both = run(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
+    both = train(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)
     assert plan_runs([settings(*BESIDE)], finished.parent)[0] == []
     assert "finished already" not in capsys.readouterr().out
-    run(small(*BESIDE))
+    train(small(*BESIDE))
     assert "finished already" in capsys.readouterr().out
 
 
@@ -151,19 +143,8 @@ def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, smal
     (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
     before = (finished / "record.json").read_bytes()
     with pytest.raises(UserError, match="its record is of step 12, and the newest whole checkpoint is checkpoint-6"):
-        run(small(*BESIDE))
+        train(small(*BESIDE))
     assert (finished / "record.json").read_bytes() == before
-
-
-def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -> None:
-    """While that one reads it, and before it is finished; a finished one needs no lock."""
-    with only_one(finished):
-        assert run(small()) == finished / "record.json"
-        with pytest.raises(Busy, match="another process is working on this run"):
-            run(small(*BESIDE))
-        (finished / "record.json").unlink()
-        with pytest.raises(Busy, match="another process is working on this run"):
-            run(small())
 
 
 def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
@@ -175,3 +156,52 @@ def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
     restored, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
     assert "marked" in restored.tokenizer.get_vocab()
     assert not (tmp_path / "no-cache" / ".tokenizers").exists()
+
+
+FEW = ["dataset.validation_rows=4", "dataset.test_rows=4", "trainer.max_steps=2", "trainer.warmup_steps=1"]
+FEW += ["trainer.batch_size=4", "trainer.save_steps=0", "tracking=none", "device=cpu", "tokenizer.vocab_size=80"]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, packages: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+    packages(tmp_path / "data")
+    return [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
+
+
+def mean_distance(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> float:
+    return sum(p * q * abs(a - b) for a, p in one for b, q in other)
+
+
+def test_a_distribution_is_scored_against_that_of_the_raters(
+    folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scored: list[tuple[Any, Any, list[float]]] = []
+    real = decode.crps
+    monkeypatch.setattr(decode, "crps", lambda *given: scored.append(given) or real(*given))
+    words = ["model=gpt2_tiny", "dataset=sentiment", "decoding=expectation", "decoding.num_beams=20", *FEW, *folders]
+    record_path = train(compose(words))
+    metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))
+    prepared = Prepared(dataset_named("sentiment", validation_rows=4, test_rows=4), tmp_path / "data")
+    ratings = [json.loads(row.get("labels", "")) for row in prepared.rows("test")]
+    assert [labels for *_, labels in scored] == ratings
+    expected = []
+    for values, shares, labels in scored:
+        x, y = [*zip(values, shares, strict=True)], [(label, 1 / len(labels)) for label in labels]
+        assert sum(shares) == pytest.approx(1)
+        expected.append(mean_distance(x, y) - mean_distance(x, x) / 2 - mean_distance(y, y) / 2)
+    assert [line["crps"] for line in lines] == pytest.approx(expected)
+    assert metrics["test/crps"] == pytest.approx(sum(expected) / len(expected))
+    assert "distribution" not in lines[0]
+    assert f"crps {metrics['test/crps']:.4g}" in capsys.readouterr().out
+
+
+def test_melting_points_have_a_constant_and_ridge_beside_the_model(
+    folders: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_path = train(compose(["model=gpt2_tiny_regression", "dataset=melting_points", *FEW, *folders]))
+    metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))
+    errors = [abs(float(line["ridge"]) - float(line["answer"])) for line in lines]
+    assert metrics["test/mae:ridge"] == pytest.approx(sum(errors) / len(errors))
+    assert {"test/mae", "test/mae:median", "test/mae:mean"} <= metrics.keys()
+    assert f"test, linear model: rmse {metrics['test/rmse:ridge']:.4g} (ridge), mae" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """``scale=finetune`` from local weights, ``trainer.max_steps=0``, and the optimizers of transformers by name."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,10 @@ from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.hub import digest, weight_files
 from ntl.system.machine import uses_bf16
-from ntl.training import run
 from ntl.training.checkpoints import RUN, read_json
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 
 DATA = ["dataset=noisy_numbers", "dataset.seed=0", "dataset.train_rows=96"]
 DATA += ["dataset.validation_rows=20", "dataset.test_rows=30"]
@@ -37,7 +36,7 @@ def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Con
 
 
 def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = run(finetune("trainer.epochs=3", "trainer.lr=1e-3"))
+    path = train(finetune("trainer.epochs=3", "trainer.lr=1e-3"))
     record, lines = read_record(path), read_metrics(path.parent / METRICS)
     evaluations = [line for line in lines if "eval_loss" in line]
     assert [line["step"] for line in evaluations] == [3, 6, 9]  # 96 rows in batches of 32
@@ -50,10 +49,7 @@ def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytes
     assert (best["metric"], best["value"]) == ("accuracy", max(line["eval_accuracy"] for line in evaluations))
     assert record.metrics["validation/accuracy"] == best["value"]
     assert record.model["bf16"] is uses_bf16("auto", torch.device("cpu"))
-    # The model's own config, its size, and the digest of its weights.
-    own = json.loads((weights / "config.json").read_text())
-    assert record.model["shape"].items() >= {"model_type": "gpt2", "n_embd": 16, "n_layer": 1}.items()
-    assert record.model["shape"]["vocab_size"] == own["vocab_size"]
+    # The size of the model, and the digest of its weights.
     from transformers import AutoModelForCausalLM
 
     assert record.model["parameters"] == AutoModelForCausalLM.from_pretrained(weights).num_parameters()
@@ -63,7 +59,7 @@ def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytes
 
 def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = finetune("trainer.max_steps=0")
-    path = run(config)
+    path = train(config)
     record, source = read_record(path), read_record(trained_once / "record.json")
     assert (record.steps, record.examples_seen) == (0, 0)
     assert {name: record.metrics[name] for name in source.metrics if name.startswith("test/")} == {
@@ -80,7 +76,7 @@ def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: py
     assert predict(path.parent, say=lambda line: None) == path.parent / "predictions.jsonl"
     metrics, lines = record.metrics, (path.parent / METRICS).read_text()
     path.unlink()
-    assert read_record(run(config)).metrics == metrics
+    assert read_record(train(config)).metrics == metrics
     assert (path.parent / METRICS).read_text() == lines
 
 
@@ -93,14 +89,4 @@ def test_another_precision_on_another_device_is_refused(small, run_interrupted, 
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: not used)
     with pytest.raises(UserError, match=r"with trainer\.bf16=auto this device computes in"):
-        run(config)
-
-
-def test_a_run_with_adafactor_is_resumed(small, run_interrupted, without_times, tmp_path: Path) -> None:
-    straight, stopped = (
-        small("trainer.optim=adafactor", "model.dropout=0.1", f"output_dir={tmp_path / name}") for name in "ab"
-    )
-    expected = without_times(run(straight))
-    run_interrupted(stopped, 7)
-    assert without_times(run(stopped)) == expected
-    assert expected.metrics != without_times(run(small("model.dropout=0.1"))).metrics
+        train(config)

@@ -17,10 +17,10 @@ from ntl.config import UserError, compose
 from ntl.config.loss import MaskConfig
 from ntl.data.collate import COPIES, CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
-from ntl.training import run
 from ntl.training.masking import Masking, maskable
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
 PAD, END, MASK, IGNORED = 0, 1, 39, -100
@@ -203,21 +203,21 @@ IGNORED = -100
 ON = "objective.mask.fraction=0.15"
 
 
-def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any], settings: Any, tmp_path: Path) -> None:
-    checkpoint = run(compose(settings(f"output_dir={tmp_path / 'first'}"))).parent / "checkpoints" / "checkpoint-12"
+def test_a_mask_token_leaves_learned_rows_as_they_are(trained_once: Path, settings: Any, tmp_path: Path) -> None:
+    checkpoint = trained_once / "checkpoints" / "checkpoint-12"
     own = ["model=hf", "scale=tiny", "tokenizer=digit", f"model.path={checkpoint}", ON, "objective.mask.numbers=allow"]
     words = [word for word in settings(*own) if not word.startswith("model.n_")]
-    folder = run(compose(words)).parent
     built = RunParts(compose(words), say=lambda line: None)
     learned = AutoModelForCausalLM.from_pretrained(checkpoint).transformer.wte.weight
     grown = built.model.transformer.wte.weight
     assert (len(grown), built.tokenizer.mask_token_id) == (len(learned) + 1, len(learned))
     assert torch.equal(grown[:-1], learned)
     assert built.model.lm_head.weight is grown  # tied as before
-    # Another such run goes on with the same token.
+    # A run from its weights goes on with the same token.
+    built.model.save_pretrained(tmp_path)
+    built.tokenizer.save_pretrained(tmp_path)
     again = [word for word in words if "model.path" not in word]
-    last = folder / "checkpoints" / "checkpoint-12"
-    then = RunParts(compose([*again, f"model.path={last}"]), say=lambda line: None)
+    then = RunParts(compose([*again, f"model.path={tmp_path}"]), say=lambda line: None)
     assert then.tokenizer.mask_token_id == len(learned)
     assert len(then.model.transformer.wte.weight) == len(grown)
 
@@ -261,7 +261,7 @@ def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(
         config = small(*own, *batches, f"output_dir={tmp_path / name}")
         if name == "again":
             run_interrupted(config, 8)
-        path = run(config)
+        path = train(config)
         found[name] = without_times(path), read_metrics(path.parent / METRICS)
     assert found["whole"] == found["again"]
     line = found["whole"][1][0]

@@ -38,16 +38,6 @@ def test_one_is_trained_on_the_text_and_kept(tokenizer, tmp_path: Path) -> None:
         assert tokenizer(*other, rows=_never).get_vocab() == made.get_vocab()
 
 
-@pytest.mark.parametrize(
-    ("key", "override"), [("other", "seed=1"), ("key", "tokenizer=default"), ("key", "tokenizer.vocab_size=40")]
-)
-def test_other_text_or_settings_train_another(key: str, override: str, tokenizer) -> None:
-    tokenizer()
-    asked = []
-    tokenizer(override, rows=lambda: asked.append(1) or ROWS, key=key)
-    assert asked == [1]
-
-
 def test_a_named_folder_wins_over_the_models(tokenizer, tmp_path: Path) -> None:
     config, mine = compose(["dataset=multiplication"]), tokenizer()
     mine.save_pretrained(tmp_path / "mine")

@@ -9,8 +9,8 @@ import pytest
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
-from ntl.training import decode, run
-from ntl.training.folder import is_taken, only_one
+from ntl.training import decode
+from ntl.training.checkpoints import is_taken, only_one
 from ntl.training.predictor import predict
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
@@ -102,10 +102,8 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
     assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
 
 
-def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
-    finished = run(
-        small("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2", "decoding.batch_size=8")
-    ).parent
+def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = copy_of("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2")
     path = finished / "predictions.jsonl"
     before = path.read_bytes()
     assert len({row["prediction"] for row in read_predictions(path)[1]}) > 3

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,11 +20,10 @@ from ntl.config import Config, Diverged, UserError, compose, run_id
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy
-from ntl.training import decode, run
-from ntl.training.checkpoints import newest_whole
-from ntl.training.folder import is_taken, only_one
+from ntl.training.checkpoints import is_taken, newest_whole, only_one
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
 
@@ -58,7 +56,7 @@ def test_a_run_leaves_a_folder_that_explains_itself(trained_once: Path) -> None:
 def test_a_finished_run_is_not_repeated(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
     path = finished / "record.json"
     written = path.stat().st_mtime_ns
-    assert run(small("decoding=beam")) == path
+    assert train(small("decoding=beam")) == path
     assert path.stat().st_mtime_ns == written
     said = capsys.readouterr().out
     assert "finished already" in said
@@ -70,79 +68,50 @@ def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_time
     (finished / "record.json").unlink()
     path = finished / "checkpoints" / "checkpoint-12" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:100])
-    again = run(small())
+    again = train(small())
     said = capsys.readouterr().out
     assert f"{path.parent}: damaged or incomplete; skipped.\n" in said
     assert f"Continuing from {finished / 'checkpoints' / 'checkpoint-6'}.\n" in said
     assert without_times(again) == expected
 
 
-def test_a_kill_while_decoding_costs_the_decoding_alone(finished: Path, small, monkeypatch) -> None:
-    """The checkpoint is there, so the same command decodes again: same metrics, same lines, no step repeated."""
-    record, lines = read_record(finished / "record.json"), read_metrics(finished / METRICS)
+def test_a_kill_while_decoding_costs_the_decoding_alone(small, without_times, monkeypatch) -> None:
+    """In the middle of an epoch of 6 steps: transformers itself would take one more of it."""
+    path = train(small("trainer.max_steps=11"))
+    expected, lines = without_times(path), read_metrics(path.with_name(METRICS))
     for name in ("record.json", "predictions.jsonl"):
-        (finished / name).unlink()
+        path.with_name(name).unlink()
     monkeypatch.setattr(ObjectiveTrainer, "training_step", lambda *args: pytest.fail("a step was repeated"))
-    again = read_record(run(small()))
-    assert (again.metrics, again.curves) == (record.metrics, record.curves)
-    assert again.predictions_sha256 == record.predictions_sha256
-    assert [line["step"] for line in read_metrics(finished / METRICS)] == [4, 8, 12, 12]
-    assert read_metrics(finished / METRICS)[:3] == lines[:3]
-
-
-def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(small) -> None:
-    """An epoch has 6 steps. transformers itself would take one more of an epoch that was begun."""
-    path = run(small("trainer.max_steps=11"))
-    record = read_record(path)
-    path.unlink()
-    again = read_record(run(small("trainer.max_steps=11")))
-    assert (again.steps, again.examples_seen, again.tokens_seen) == (11, 11 * 16, record.tokens_seen)
-    assert again.metrics == record.metrics
-    assert again.curves == record.curves
+    assert without_times(train(small("trainer.max_steps=11"))) == expected
+    assert read_metrics(path.with_name(METRICS)) == lines
 
 
 def test_a_named_checkpoint_is_continued_from(trained_once: Path, small, without_times) -> None:
     """The same run elsewhere, from the checkpoint at step 6 of the finished one."""
-    again = run(small(f"resume={trained_once / 'checkpoints' / 'checkpoint-6'}"))
+    again = train(small(f"resume={trained_once / 'checkpoints' / 'checkpoint-6'}"))
     assert without_times(again) == without_times(trained_once / "record.json")
 
 
 def test_a_checkpoint_that_is_none_or_beyond_the_last_step(finished: Path, small, tmp_path: Path) -> None:
     config = small(f"resume={tmp_path}", "seed=2")
     with pytest.raises(UserError, match=rf"^resume={tmp_path}: no complete checkpoint; give one like"):
-        run(config)
+        train(config)
     assert not _folder(config).exists()
     with pytest.raises(UserError, match=r"it already has 12 steps; set trainer\.max_steps"):
-        run(small(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "trainer.max_steps=11"))
-
-
-def test_a_signal_during_the_last_step_still_stops_before_decoding(small, run_interrupted, monkeypatch) -> None:
-    config = small("trainer.max_steps=3")
-    monkeypatch.setattr(decode, "decode_splits", lambda *args, **how: pytest.fail("decoded after a signal"))
-    run_interrupted(config, 3, signal.SIGTERM)
-    assert (_folder(config) / "checkpoints" / "checkpoint-3").is_dir()
+        train(small(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "trainer.max_steps=11"))
 
 
 def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> None:
     config = small("trainer.logging_steps=100", "trainer.save_steps=4", "trainer.max_steps=8", "trainer.lr=1e30")
     told = r"training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; no"
     with pytest.raises(Diverged, match=told):
-        run(config)
+        train(config)
     assert not list((_folder(config) / "checkpoints").glob("checkpoint-*"))
-
-
-def test_a_validation_loss_that_is_not_a_number_is_no_record(small) -> None:
-    """One step, whose loss is finite: its update is what breaks the weights."""
-    config = small("trainer.logging_steps=100", "trainer.save_steps=0", "trainer.max_steps=1", "trainer.lr=1e30")
-    config.trainer.warmup_steps = 0
-    with pytest.raises(Diverged, match="validation loss is nan at step 1; its examples: train/"):
-        run(config)
-    assert not (_folder(config) / "record.json").exists()
 
 
 def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     """96 rows in batches of 40: 40, 40, 16, then 40 again."""
-    assert read_record(run(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
+    assert read_record(train(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
 
 
 def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
@@ -150,8 +119,8 @@ def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
 import sys
 from pathlib import Path
 from ntl.config.composition import read_config
-from ntl.training import run
-print(run(read_config(Path({str(finished)!r}))))
+from ntl.training.train import train
+print(train(read_config(Path({str(finished)!r}))))
 print("torch" in sys.modules or "transformers" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -165,7 +134,7 @@ def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, t
     words = [word for word in settings() if not word.startswith("model.")]
     config = compose([*words, "model=gpt2_small", "model.path=nobody/nothing"])
     with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
-        run(config)
+        train(config)
     assert not Path(config.output_dir).exists()
 
 
@@ -177,7 +146,7 @@ def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatc
     with only_one(finished):
         assert is_taken(finished)
         with pytest.raises(Busy, match="another process"):
-            run(small())
+            train(small())
         with only_one(finished.parent / "other"):
             pass
         monkeypatch.setenv("RANK", "1")
@@ -186,7 +155,7 @@ def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatc
         assert is_taken(finished)
     monkeypatch.delenv("RANK")
     assert not is_taken(finished)
-    assert run(small()) == finished / "record.json"
+    assert train(small()) == finished / "record.json"
     assert list(finished.parent.iterdir()) == [finished]
 
 
@@ -198,20 +167,9 @@ def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", fail)
     (finished / "record.json").unlink()
-    assert run(small()) == finished / "record.json"
+    assert train(small()) == finished / "record.json"
     assert capsys.readouterr().out.count("this file system has no locks") == 1
     assert list(finished.parent.iterdir()) == [finished]
-
-
-def test_a_finished_run_deletes_the_checkpoints_that_a_kill_left(finished: Path, small) -> None:
-    """A kill between the record and the deletion of earlier ones; not while another process is at the run."""
-    checkpoints = finished / "checkpoints"
-    shutil.copytree(checkpoints / "checkpoint-6", checkpoints / "checkpoint-3")
-    with only_one(finished):
-        run(small())
-        assert len(list(checkpoints.iterdir())) == 3
-    run(small())
-    assert sorted(path.name for path in checkpoints.iterdir()) == ["checkpoint-12", "checkpoint-6"]
 
 
 @pytest.mark.slow
@@ -244,35 +202,34 @@ def fill(folder: Path, leave: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize("leave", [pytest.param(0, marks=pytest.mark.slow), 40 << 10])
 def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
-    leave: int, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
+    on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever in the checkpoint the room ends, the one before it stays, and with room the run ends as it would."""
+    """The one before it stays, and with room the run ends as it would."""
     folder = Path(on_tmpfs.output_dir) / run_id(on_tmpfs)
     original, fillers = ObjectiveTrainer._save_checkpoint, []
 
     def save(self: ObjectiveTrainer, *args: Any) -> None:
         if self.state.global_step == 12:
-            fillers.append(fill(Path(on_tmpfs.output_dir), leave))
+            fillers.append(fill(Path(on_tmpfs.output_dir), leave=40 << 10))
         original(self, *args)
 
     monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", save)
     with pytest.raises(UserError, match=ONE_LINE):
-        run(on_tmpfs)
+        train(on_tmpfs)
     monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", original)
     checkpoint, _ = newest_whole(folder / "checkpoints")
     assert checkpoint == folder / "checkpoints" / "checkpoint-6"
     fillers[0].unlink()
-    assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
+    assert without_times(train(on_tmpfs)) == without_times(finished / "record.json")
 
 
 def test_a_read_only_folder_of_outputs(finished: Path, small, make_read_only, capsys) -> None:
     make_read_only(finished.parent)
-    assert run(small()) == finished / "record.json"
+    assert train(small()) == finished / "record.json"
     assert "finished already" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"^output_dir=\S+: Read-only file system; choose another by output_dir=\.$"):
-        run(small("seed=2"))
+        train(small("seed=2"))
 
 
 def write_manifest_again(file: Path) -> None:
@@ -284,12 +241,8 @@ def write_manifest_again(file: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
-@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_data_that_changed_before_a_resume(anew: bool, small, prepared, run_interrupted, tmp_path: Path) -> None:
-    """One digit, also where the data was prepared anew: refused with both fingerprints, before anything is trained.
-
-    The file restored, the run ends as it would have; ``resume=never`` trains on the other data.
-    """
+def test_data_that_changed_before_a_resume(small, prepared, run_interrupted, tmp_path: Path) -> None:
+    """One digit, where the data was prepared anew: refused with both fingerprints; ``resume=never`` trains on it."""
     settings = ["trainer.max_steps=8", f"data_dir={tmp_path / 'data'}"]
     config = small(*settings)
     run_interrupted(config, 5)
@@ -301,20 +254,14 @@ def test_data_that_changed_before_a_resume(anew: bool, small, prepared, run_inte
     changed = bytearray(before)
     changed[digit.start(1)] = ord("1") if digit[1] != b"1" else ord("2")
     file.write_bytes(changed)
-    if anew:
-        write_manifest_again(file)
+    write_manifest_again(file)
     digests = [hashlib.sha256(content).hexdigest() for content in (before, changed)]
     told = f"train.jsonl had sha256 {digests[0]} and has {digests[1]}; restore it, or start over with resume=never."
     with pytest.raises(UserError, match=re.escape(told)):
-        run(config)
+        train(config)
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-5"]
-    if anew:
-        record = read_record(run(small(*settings, "resume=never")))
-        assert record.data["files"]["train.jsonl"] == digests[1]
-    else:
-        file.write_bytes(before)
-        again, straight = run(config), run(small(*settings, f"output_dir={tmp_path / 'straight'}"))
-        assert read_record(again).metrics == read_record(straight).metrics
+    record = read_record(train(small(*settings, "resume=never")))
+    assert record.data["files"]["train.jsonl"] == digests[1]
 
 
 def test_a_finished_run_of_other_data_is_not_finished_in_silence(
@@ -330,14 +277,14 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(
     digests = [hashlib.sha256(content).hexdigest() for content in (before, file.read_bytes())]
     told = f"the data has changed: test.jsonl had sha256 {digests[0]} and has {digests[1]}"
     with pytest.raises(UserError, match=told):
-        run(config)
+        train(config)
     assert (finished / "record.json").read_bytes() == record
     file.write_bytes(before)
     (file.parent / "manifest.json").write_bytes(manifest)
-    assert run(config) == finished / "record.json"
+    assert train(config) == finished / "record.json"
     # Nowhere prepared: nothing is known of it, and nothing is prepared to find out.
     shutil.rmtree(file.parent)
-    assert run(config) == finished / "record.json"
+    assert train(config) == finished / "record.json"
     assert not file.exists()
 
 

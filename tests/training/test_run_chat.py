@@ -12,9 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from ntl.config import Config, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training import run
-from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
+from ntl.training.train import train
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -50,7 +49,7 @@ def settings(given: Path) -> Callable[..., Config]:
 @pytest.fixture(scope="module")
 def trained(settings: Callable[..., Config]) -> Path:
     """The folder of that run."""
-    return run(settings()).parent
+    return train(settings()).parent
 
 
 def test_an_answer_ends_with_the_turn(trained: Path) -> None:
@@ -64,21 +63,6 @@ def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     assert all(
         row["covered"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
     )
-
-
-def test_ids_are_the_same_in_training_and_decoding(settings: Callable[..., Config], given: Path) -> None:
-    parts = RunParts(settings(), say=[].append)
-    tokenizer = AutoTokenizer.from_pretrained(given)
-    for split in ("train", "test"):
-        for row, example in zip(parts.rows(split), parts.encoded(split), strict=True):
-            messages = [*json.loads(row["before"] or "[]"), {"role": "user", "content": row["question"]}]
-            prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-            assert example["question_ids"].tolist() == prompt
-            assert tokenizer.convert_ids_to_tokens(example["answer_ids"].tolist()) == ["7", "<|im_end|>"]
-            batch = parts.collator([example])
-            labels = [label for label in batch["labels"][0].tolist() if label != -100]
-            assert labels == example["answer_ids"].tolist()
-    assert sum(row["before"] != "" for split in ("train", "validation", "test") for row in parts.rows(split)) == 1
 
 
 def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
@@ -102,17 +86,3 @@ def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     hint = [line for line in capsys.readouterr().err.splitlines() if "chat template" in line]
     assert len(hint) == 1
     assert "--chat" in hint[0]
-
-
-def test_auto_says_which(settings: Callable[..., Config]) -> None:
-    said: list[str] = []
-    template = RunParts(settings("dataset.format=auto"), say=said.append).chat
-    assert template is not None
-    own = settings("dataset.format=auto", "model=llama_tiny", "model.path=")
-    assert RunParts(own, say=said.append).chat is None
-    other = settings("dataset.format=auto", "model=t5_tiny", "model.path=")
-    assert RunParts(other, say=said.append).chat is None
-    lines = [line for line in said if line.startswith("dataset.format=auto: ")]
-    assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]
-    assert "no chat template" in lines[1]
-    assert "model=t5_tiny" in lines[2]

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ntl.config import Config, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord
-from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 
 STEPS = 14
 # Every epoch of 96 rows has 4 batches, the last of them smaller; the log lines do not end where evaluations do.
@@ -41,7 +41,7 @@ def outcome(without_times: Callable[[Path], RunRecord]) -> Callable[[Config], Ou
     """A run's record less its times, its metrics.jsonl, and its last weights."""
 
     def make(config: Config) -> Outcome:
-        path = run(config)
+        path = train(config)
         weights = path.parent / "checkpoints" / f"checkpoint-{config.trainer.max_steps}" / "model.safetensors"
         return without_times(path), read_metrics(path.parent / METRICS), weights.read_bytes()
 
@@ -116,7 +116,7 @@ class Command:
 
     def check(self, without_times: Callable[[Path], RunRecord], *, files: bool = False) -> None:
         """The run ended as the same run that nothing stops; ``files``: no part of a file is left behind either."""
-        straight = run(self.uninterrupted).parent
+        straight = train(self.uninterrupted).parent
         assert without_times(self.folder / "record.json") == without_times(straight / "record.json")
         assert read_metrics(self.folder / METRICS) == read_metrics(straight / METRICS)
         if files:
@@ -164,13 +164,6 @@ def test_two_commands_at_one_run(command: Command, without_times) -> None:
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     command.check(without_times)
-
-
-# A log line every 5 steps, and a decoding of some seconds; NTL at two heads on masked input.
-LONG = ["trainer.max_steps=300", "trainer.save_steps=20", "trainer.logging_steps=5", "dataset.test_rows=3000"]
-LONG += ["trainer.eval_steps=50", "model.dropout=0.1", "objective=mtp", "objective.heads=2"]
-LONG += ["objective.mask.fraction=0.3"]
-KILLS_IN_TRAINING, KILLS_IN_DECODING = 3, 1
 
 
 # In the order in which one run meets them: each start goes on from the checkpoint before.

@@ -11,10 +11,10 @@ from ntl.config import Config, compose, run_id
 from ntl.data.collate import token_collator
 from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
-from ntl.training import run
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 
 SMALL_MODELS = {
     "t5_tiny_regression": ["model.d_model=16", "model.num_layers=1"],
@@ -53,7 +53,7 @@ def test_interrupted_resumed_and_decoded_again(
 ) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
-    paths = [run(config) for config in (straight, broken)]
+    paths = [train(config) for config in (straight, broken)]
     assert _losses(broken) == _losses(straight)
     records = [without_times(path) for path in paths]
     assert records[0] == records[1]
@@ -76,7 +76,7 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     lora = ["scale=tiny", "tokenizer=digit", f"model.path={base}", "model.lora.rank=2", "trainer.lr=0.05"]
     straight, broken = make("hf", *lora), make("hf", *lora, f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
-    records = [read_record(run(config)) for config in (straight, broken)]
+    records = [read_record(train(config)) for config in (straight, broken)]
     assert _losses(broken) == _losses(straight)
     assert _losses(straight)[-1][1] < _losses(straight)[0][1]
     assert records[0].predictions_sha256 == records[1].predictions_sha256
@@ -94,7 +94,7 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
 def test_activations_computed_twice_change_nothing(make) -> None:
     short = ["trainer.max_steps=4", "trainer.logging_steps=1"]
     plain, again = (make("gpt2_tiny", *short, f"trainer.gradient_checkpointing={twice}") for twice in ("false", "true"))
-    assert run(plain) != run(again)
+    assert train(plain) != train(again)
     for one, other in zip(_losses(again), _losses(plain), strict=True):
         assert one == pytest.approx(other, rel=1e-5)
 

@@ -18,9 +18,9 @@ from torch import nn
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import read_record
-from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.train import train
 from ntl.training.weights import whole_state
 
 
@@ -84,7 +84,7 @@ def test_two_ranks_compute_what_one_process_does(accumulated: int, implementatio
     said = ranks.run()
     assert said.count("decoded test: 30 examples") == said.count("Record: ") == 1
 
-    one, two = run(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, ranks.folder
+    one, two = train(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, ranks.folder
     for line, expected in zip(read_metrics(two / METRICS), read_metrics(one / METRICS), strict=True):
         assert line == pytest.approx(expected, rel=1e-5)
     records = [read_record(folder / "record.json") for folder in (one, two)]
@@ -177,4 +177,4 @@ def test_a_rank_that_dies_ends_the_run_with_its_own_error(on_ranks) -> None:
 
 def test_several_processes_are_asked_for_and_there_is_one(small) -> None:
     with pytest.raises(UserError, match=r"trainer.parallel=ddp: this is one process; start several with"):
-        run(small("trainer=ddp"))
+        train(small("trainer=ddp"))

@@ -3,16 +3,12 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from ntl.config import Config, compose, run_id
-from ntl.launch.workers import error_line
-from ntl.training.tracking import WandbMirror
+from ntl.config import compose, run_id
 
 PLANTED = {
     "WANDB_API_KEY": "5ec4e7" * 6 + "beef",
@@ -56,21 +52,3 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     for name, value in PLANTED.items():
         if name != "HF_TOKEN":
             assert not any(value.encode() in path.read_bytes() for path in written), name
-
-
-def test_what_wandb_says_of_a_key(monkeypatch: pytest.MonkeyPatch, small: Callable[..., Config]) -> None:
-    """Nor does a worker that quotes one."""
-    planted = PLANTED["WANDB_API_KEY"]
-    monkeypatch.setenv("WANDB_API_KEY", planted)
-    assert error_line(ValueError(f"bad {planted}")) == "ValueError: bad <WANDB_API_KEY>"
-
-    def refuse(**given: object) -> None:
-        raise ValueError(f"the key {planted} is refused")
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(login=lambda **_: True, init=refuse))
-    said: list[str] = []
-    config = small("tracking=wandb")
-    tracker = WandbMirror(config.tracking, warn=said.append)
-    tracker.start(config, Path("folder"), 1)
-    assert "the key <WANDB_API_KEY> is refused" in " ".join(said)
-    assert not any(planted in line for line in said)

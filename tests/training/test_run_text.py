@@ -3,21 +3,16 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
-import torch
 
 from ntl.config import Config, UserError, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training import run
-from ntl.training.decode import decode_splits, restore
 from ntl.training.parts import RunParts
-from ntl.training.predictor import of_run, predict
-from ntl.training.tracking import METRICS, read_metrics
-from ntl.training.trainer import ObjectiveTrainer
+from ntl.training.predictor import of_run, predict, restore
+from ntl.training.train import train
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +42,7 @@ def text(settings: Callable[..., list[str]], corpus: Path) -> Callable[..., Conf
 def test_an_epoch_is_all_blocks(text) -> None:
     config = text()
     config.trainer.epochs = 1
-    record = read_record(run(config))
+    record = read_record(train(config))
     blocks = len(RunParts(text(), print).encoded("train"))
     assert record.data["rows"]["train"] != blocks
     assert record.examples_seen == blocks
@@ -55,7 +50,7 @@ def test_an_epoch_is_all_blocks(text) -> None:
 
 def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     config = text()
-    path = run(config)
+    path = train(config)
     record = read_record(path)
     assert (record.config["decoding"]["name"], record.steps) == ("likelihood", 12)
     assert sum(record.data["rows"].values()) == 300
@@ -72,51 +67,3 @@ def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     assert predict(path.parent, ["decoding=likelihood"], say=lambda line: None).read_bytes() == before
     with pytest.raises(UserError, match="this run learned plain text, without questions"):
         of_run(path.parent)
-
-
-def _by_hand(parts: RunParts, split: str) -> dict[str, float]:
-    """Cross entropy and digits of the stream of tokens, block by block, from the model's own forward pass."""
-    tokenizer: Any = parts.tokenizer
-    end, length = tokenizer.eos_token_id, parts.config.trainer.max_input_length
-    stream = [end]
-    for row in parts.rows(split):
-        stream += [*tokenizer(row["answer"], add_special_tokens=False)["input_ids"], end]
-    digits = {tokenizer.convert_tokens_to_ids(str(digit)): digit for digit in range(10)}
-    ce, errors, right = [], [], []
-    for start in range(0, len(stream) - 1, length):
-        inputs, labels = stream[start : start + length], stream[start + 1 : start + length + 1]
-        with torch.no_grad():
-            logits_TV = parts.model.eval()(torch.tensor([inputs[: len(labels)]])).logits[0].double()
-        ce += (-logits_TV.log_softmax(-1)[range(len(labels)), labels]).tolist()
-        for place, label in enumerate(labels):
-            if label in digits:
-                best = max(digits, key=lambda token: logits_TV[place, token].item())
-                errors.append(abs(digits[best] - digits[label]))
-                right.append(int(logits_TV[place].argmax()) == label)
-    assert len(ce) == len(stream) - 1
-    return {
-        **{"ce": fmean(ce), "tokens": len(ce), "digits": len(right)},
-        **{"digit_mae": fmean(errors), "digit_accuracy": fmean(right)},
-    }
-
-
-def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) -> None:
-    parts = RunParts(text(), say=lambda line: None)
-    trainer = ObjectiveTrainer(parts, tmp_path / "checkpoints")
-    trainer.train()
-    expected = {f"test/{name}": value for name, value in _by_hand(parts, "test").items()}
-    for size in (1, 5):
-        parts.config.decoding.batch_size = size
-        found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
-        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
-
-
-def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
-    straight, broken = text("trainer.save_steps=3"), text("trainer.save_steps=3", f"output_dir={tmp_path / 'broken'}")
-    run_interrupted(broken, 5)
-    paths = [run(config) for config in (straight, broken)]
-    assert without_times(paths[0]) == without_times(paths[1])
-    assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
-    files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]
-    assert files[0] == files[1]

@@ -105,7 +105,8 @@ def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
     from transformers.models.t5 import modeling_t5  # noqa: F401 - slow, and not timed
 
     from ntl.config import compose
-    from ntl.training import parts, run  # noqa: F401 - parts: as above
+    from ntl.training import parts  # noqa: F401 - as above
+    from ntl.training.train import train
 
     settings = [f"data_dir={folder}", f"output_dir={folder / 'outputs'}", f"tokenizer.path={tokenizer}"]
     settings += [f"dataset.rows_per_file={rows_per_file}", "dataset.train_share=0.9995", "dataset.test_rows_per_file=1"]
@@ -122,7 +123,7 @@ def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
 
     threading.Thread(target=watch, daemon=True).start()
     started = time.perf_counter()
-    run(compose(["dataset=mathematics", *settings]))
+    train(compose(["dataset=mathematics", *settings]))
     return {"seconds": round(ends[0] - started, 3)}
 
 

@@ -50,6 +50,7 @@ MOVED = {
     "ntl.models.gpt2.build": "ntl.models.causal.build_gpt2",
     "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
     "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",
+    "ntl.training.tracking.TensorboardMirror": "ntl.training.tracking.NoMirror",
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
 }

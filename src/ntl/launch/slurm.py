@@ -23,7 +23,7 @@ from ntl.launch.sweep import train
 from ntl.results.sweep import show_sweep
 from ntl.system.errors import UserError, needs
 from ntl.system.secrets import print_traceback
-from ntl.training.folder import is_taken, say
+from ntl.training.checkpoints import is_taken, say
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

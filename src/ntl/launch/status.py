@@ -9,7 +9,7 @@ from ntl.launch.costs import Measured, hours_left, hours_text
 from ntl.launch.plan import Demand, Run, last_line
 from ntl.launch.slurm import NOISE, job_states, marked
 from ntl.system.errors import UserError
-from ntl.training.folder import is_taken
+from ntl.training.checkpoints import is_taken
 
 # In the order of printing. "failed": started or submitted, but without a record or a process at work.
 STATES = ("done", "running", "queued", "failed", "missing")

@@ -62,9 +62,9 @@ def train(raw: "DictConfig") -> None:
     config, overrides = config_of_job(raw)
     with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
         try:
-            from ntl.training import run
+            from ntl.training.train import train
 
-            run(config, overrides=overrides)
+            train(config, overrides=overrides)
         except Busy:
             raise  # nothing is added to the log of the process that is working on the run
         except Exception:

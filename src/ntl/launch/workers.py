@@ -21,7 +21,7 @@ from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.machine import available_cores
 from ntl.system.secrets import print_traceback, redact
 
-TRAIN = "ntl.training.run"
+TRAIN = "ntl.training.train.train"
 POLL_SECONDS = 0.25
 BUSY_SECONDS = 2.0  # until a run that another process is working on is tried again
 QUIET_SECONDS = 20.0  # a line of progress is printed at least this often

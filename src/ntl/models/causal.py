@@ -1,8 +1,4 @@
-"""Decoder-only models: GPT-2 (Radford et al., 2019) of our shapes, and any other that transformers has.
-
-What is special about an architecture, such as Granite's multipliers, Gemma's logit cap or Llama's rotary positions, is
-implemented in transformers. Nothing here depends on it.
-"""
+"""Decoder-only models: GPT-2 (Radford et al., 2019) of our shapes, and any other that transformers has."""
 
 from typing import Any
 
@@ -26,23 +22,14 @@ from ntl.system.errors import UserError
 def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Build a decoder whose embedding has a row for every token of ``tokenizer``.
 
-    Raises:
-        UserError: The architecture or a setting is unknown, the architecture has no dropout although
-            ``config.dropout`` is set, or ``config.settings`` sets another rate.
+    UserError: the architecture or a setting is unknown, or there is no such dropout.
     """
     if config.pretrained:
         return load(config, AutoModelForCausalLM, tokenizer)
     chosen, where = config.settings, f"model.architecture={config.architecture}"
     try:
         defaults = AutoConfig.for_model(config.architecture)
-        rates = dropout_rates(config, defaults)
-        for name in rates:
-            if config.dropout and chosen.get(name, config.dropout) != config.dropout:
-                raise UserError(
-                    f"model.settings.{name}={chosen[name]} model.dropout={config.dropout}: two rates for one dropout; "
-                    "set model.dropout alone."
-                )
-        settings = {**_vocabulary(config, tokenizer), **rates, **chosen}
+        settings = {**_vocabulary(config, tokenizer), **dropout_rates(config, defaults), **chosen}
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.architecture, **settings))
     except UserError:
         raise

@@ -21,12 +21,8 @@ def hidden_states(
 ) -> Tensor:
     """Return the last hidden states (B, T, D), which the head reads, without computing logits.
 
-    For an encoder-decoder they are those of the decoder; for a decoder-only model, T = S.
-
-    Args:
-        model: A transformers model, or a PeftModel whose adapters are inside the model, as those of LoRA are.
-        input_ids, attention_mask: (B, S).
-        decoder_input_ids: (B, T) for an encoder-decoder, None for a decoder-only model.
+    ``model`` is of transformers, or a PeftModel whose adapters are inside the model, as those of LoRA; ``input_ids``
+    and ``attention_mask`` are (B, S). An encoder-decoder has ``decoder_input_ids`` (B, T); for a decoder, T = S.
     """
     model = _unwrapped(model)
     if decoder_input_ids is None:
@@ -92,13 +88,16 @@ def _weight(layer: Any) -> Tensor:
     """Return the weight (V, D), including the active adapters, with the graph of these."""
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
+    active = () if layer.merged or layer.disable_adapters else layer.active_adapters
     dropouts = getattr(layer, "lora_dropout", {})
-    if any(getattr(dropouts[name], "p", 0.0) for name in layer.active_adapters if name in dropouts):
+    if any(getattr(dropouts[name], "p", 0.0) for name in active if name in dropouts):
         raise UserError(
             "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
             "head out of the adapters, or set their dropout to 0."
         )
-    # The outputs at the unit vectors are the columns of the weight, whatever the kind of the adapters.
     base = layer.get_base_layer()
+    if all(name in getattr(layer, "lora_A", ()) and not layer.lora_variant.get(name) for name in active):
+        return sum((layer.get_delta_weight(name) for name in active), start=base.weight)
+    # DoRA and other kinds: the outputs at the unit vectors are the columns of the weight.
     columns_DV = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
     return (columns_DV if base.bias is None else columns_DV - base.bias).t()

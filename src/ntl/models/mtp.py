@@ -67,16 +67,14 @@ class Decoder:
 
     def keep(self, indices: list[int]) -> list[nn.Module]:
         """Keep these blocks, in this order, and return the others."""
-        config, types = self.model.config, getattr(self.model.config, "layer_types", None)
-        rest = [block for index, block in enumerate(self.blocks) if index not in indices]
-        kept = [self.blocks[index] for index in indices]
+        blocks, config = [*self.blocks], self.model.config
         del self.blocks[:]
-        self.blocks.extend(kept)
-        if types:
-            config.layer_types = [types[index] for index in indices]
+        self.blocks.extend(blocks[index] for index in indices)
+        if getattr(config, "layer_types", None):
+            config.layer_types = [config.layer_types[index] for index in indices]
         config.num_hidden_layers = len(indices)
         self.number(self.blocks)
-        return rest
+        return [block for index, block in enumerate(blocks) if index not in indices]
 
     def copies(self, count: int) -> list[nn.Module]:
         return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
@@ -131,8 +129,7 @@ def add_heads(
     """Add the heads 2, 3, ... to a model, in place, and return it.
 
     ``source`` is the folder or hub id of the model's weights, where stored heads are loaded from; empty for random
-    weights. ``say`` receives a line if blocks are removed, or cannot be, or if stored heads are not trained. UserError:
-    the model is not made of blocks, has too few of them, or has stored heads that do not fit.
+    weights. UserError: the model is not made of blocks, has too few of them, or has stored heads that do not fit.
     """
     decoder = Decoder(model)
     decoder.model.mtp_config = config
@@ -153,11 +150,10 @@ def add_heads(
 def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
     """Give a model the modules for multi-token prediction that are stored with its weights, in place, and return it.
 
-    They are neither used nor trained. ``say`` receives a line on them, also for those that cannot be kept: the count in
-    the model's config is then 0.
+    They are neither used nor trained. If they cannot be kept, the count in the model's config is 0.
     """
-    own, stored = model.state_dict(), _stored(source)
-    lost = sorted(name for name in stored if name not in own)
+    stored = _stored(source)
+    lost = sorted(stored.keys() - model.state_dict().keys())
     if heads := [name for name in lost if name.startswith(PARALLEL)]:
         say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
     carried = _tensors(stored, [name for name in lost if name.startswith("mtp.")])
@@ -179,18 +175,16 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
 
 
 def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any) -> None:
-    model, blocks, count = decoder.model, decoder.blocks, config.heads - 1
+    model, count, width = decoder.model, config.heads - 1, decoder.model.config.hidden_size
     has_heads = any(name.startswith(PARALLEL) for name in stored)
+    heads: list[Any]
     if config.variant == "linear":
-        width = model.config.hidden_size
-        heads: list[nn.Module] = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
+        heads = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
         for head in heads:
-            nn.init.eye_(head.weight)  # pyright: ignore[reportArgumentType]
-    elif has_heads:
-        heads = decoder.copies(count)
+            nn.init.eye_(head.weight)
     else:
-        heads = _split_off(decoder, config, source, say)
-    decoder.number(heads, len(blocks))
+        heads = decoder.copies(count) if has_heads else _split_off(decoder, config, source, say)
+    decoder.number(heads, len(decoder.blocks))
     model.mtp_heads = nn.ModuleList(heads)
     if has_heads:
         _load(model.mtp_heads, PARALLEL, stored, source, config)
@@ -255,8 +249,10 @@ def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleLis
 def _stored(source: str) -> dict[str, Path]:
     """Return the names of the stored weights, each with its file."""
     folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
+    if not folder or not any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
+        return {}
     found = {}
-    for path in weight_files(folder) if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)) else ():
+    for path in weight_files(folder):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 found |= dict.fromkeys(file.keys(), path)
@@ -287,10 +283,7 @@ def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str
 class Heads:
     """The heads of one forward pass as functions of hidden states.
 
-    Args:
-        ahead: k -> the tokens (B, T) k places ahead of each position, which sequential heads read; by default those of
-            ``input_ids``.
-        inputs: Further inputs of the decoder, such as a cache.
+    ``ahead`` maps k to the tokens (B, T) k places ahead, which sequential heads read; by default those of the input.
 
     Attributes:
         trunk: (B, T, D), what the first head of every chain reads, with its graph.
@@ -307,21 +300,17 @@ class Heads:
         ahead: Callable[[int], Tensor] | None = None,
         **inputs: Any,
     ) -> None:
-        decoder = Decoder(model)
-        linear = config.kind == "parallel" and config.variant == "linear"
+        self._decoder = decoder = Decoder(model)
+        self._sequential = config.kind == "sequential"
+        self._linear = not self._sequential and config.variant == "linear"
         inputs = {"use_cache": False, **inputs, "input_ids": input_ids, "attention_mask": attention_mask}
-        self.trunk, self._call = decoder.run_trunk(inputs, through=linear)
-        self._sequential, self._linear = config.kind == "sequential", linear
+        self.trunk, self._call = decoder.run_trunk(inputs, through=self._linear)
         # What is rolled in at the end has no label.
         self._ahead = ahead or (lambda places: input_ids.roll(-places, dims=1))
-        self._decoder, self._embed = decoder, model.get_input_embeddings()
-        self._modules = [decoder.blocks[-1], *decoder.extra]
-        chained = self._sequential or config.variant == "causal"
-        indices = range(config.heads)
-        self.chains = [[*indices]] if chained else [[index] for index in indices]
-        self.modules = [*self._modules, decoder.norm, model.get_output_embeddings()]
-        if self._sequential:
-            self.modules.append(self._embed)
+        self._embed, self._modules = model.get_input_embeddings(), [decoder.blocks[-1], *decoder.extra]
+        chained, indices = self._sequential or config.variant == "causal", [*range(config.heads)]
+        self.chains = [indices] if chained else [[index] for index in indices]
+        self.modules = [*self._modules, decoder.norm, model.get_output_embeddings(), self._embed]
 
     def state(self, index: int, states: Tensor) -> Tensor:
         """Return the state (B, T, D) of a head from that of the head before it, or from the trunk."""

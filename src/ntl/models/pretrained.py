@@ -27,13 +27,12 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Load any decoder or encoder-decoder with its own config: dropout, positions and router.
 
-    With ``config.pretrained`` false, the model has random weights: of use for its sizes alone. UserError: the weights
-    cannot be read, or are of no language model that transformers has.
+    Without ``config.pretrained``, the weights are random: of use for sizes alone. UserError: they cannot be read.
     """
     auto_class: Any = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
-    return (
-        load(config, auto_class, tokenizer) if config.pretrained else auto_class.from_config(pretrained_config(config))
-    )
+    if config.pretrained:
+        return load(config, auto_class, tokenizer)
+    return auto_class.from_config(pretrained_config(config))
 
 
 def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
@@ -69,15 +68,13 @@ def pretrained_config(config: ModelConfig) -> Any:
 def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
 
-    ``own`` is transformers' config, by default that of the pretrained weights. UserError: the architecture has no
-    dropout, and the rate is not 0.
+    ``own`` is transformers' config, by default that of the pretrained weights. UserError: there is no dropout to set.
     """
     if config.dropout is None:
         return {}
     own = pretrained_config(config) if own is None else own
-    # Layer dropout is something else, and a boolean is a switch, not a rate.
-    values = own.to_dict().items()
-    names = [name for name, rate in values if "drop" in name and "layer" not in name and type(rate) in (int, float)]
+    rates = {name: rate for name, rate in own.to_dict().items() if type(rate) in (int, float)}  # a boolean is a switch
+    names = [name for name in rates if "drop" in name and "layer" not in name]  # layer dropout is something else
     if config.dropout and not names:
         raise UserError(
             f"model.dropout={config.dropout}: {own.model_type} models have no dropout; set model.dropout=0."
@@ -90,12 +87,9 @@ def load_pretrained(
 ) -> PreTrainedModel:
     """Load the published or local weights of ``config`` with one of transformers' auto classes.
 
-    Args:
-        new_weights: The prefix of weights that may be missing from the checkpoint, such as those of a new head.
-        overrides: Settings that replace those in the checkpoint's config; the weights are float32 without a ``dtype``.
-
-    Raises:
-        UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
+    ``new_weights`` is the prefix of weights that may be missing from the checkpoint, such as those of a new head;
+    ``overrides`` replace settings of the checkpoint's config; the weights are float32 without a ``dtype``. UserError:
+    the checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
     settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **overrides}

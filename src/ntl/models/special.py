@@ -5,18 +5,12 @@ from typing import Any
 
 
 def pad_id(tokenizer: Any) -> int:
-    """Return the id that fills up rows: the pad token's, or the end token's where there is none.
-
-    It may be that of the end token, as padding is told apart by masks, never by its id.
-    """
+    """Return the id that fills up rows: the pad token's, or else the end token's, as masks tell padding apart."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def end_ids(model: Any, tokenizer: Any, also: Sequence[int] = ()) -> list[int]:
-    """Return the ids at which an answer ends: its tokenizer's end token, if any, and those that it names beside it.
-
-    ``also``: such as the end of a turn of a chat template.
-    """
+    """Return the ids at which an answer ends: the end token, those that the model names beside it, and ``also``."""
     own, end = own_end_ids(model), tokenizer.eos_token_id
     return list(dict.fromkeys([*(own if end in own else [] if end is None else [end]), *also]))
 

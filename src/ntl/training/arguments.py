@@ -11,30 +11,20 @@ from ntl.config.trainer import Parallel, Schedule, TrainerConfig
 from ntl.evaluation.metrics import Better, find_metric
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device, uses_bf16
-from ntl.training.resume import processes
+from ntl.training.checkpoints import processes
 
 # How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
 # ends all of them, so a long timeout does no harm.
 RANK_TIMEOUT_SECONDS = 24 * 3600
 
-SCHEDULER = {
-    Schedule.plateau: "reduce_lr_on_plateau",
-    Schedule.linear: "linear",
-    Schedule.cosine: "cosine",
-    Schedule.constant: "constant_with_warmup",
-}
+SCHEDULER = {Schedule.plateau: "reduce_lr_on_plateau", Schedule.constant: "constant_with_warmup"}
 
 
 def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
-    """Build the training arguments of transformers for a run; ``ntl.training.tracking`` does the logging.
+    """Build the training arguments of transformers for a run that writes its checkpoints to the folder ``checkpoints``.
 
-    Args:
-        config: The run's config.
-        checkpoints: Folder that the Trainer writes its checkpoints to, and nothing else.
-        layers: Class names of the model's blocks; under ``Parallel.fsdp`` each block is gathered separately.
-
-    Raises:
-        UserError: Probes are asked for with several processes, or ``trainer.parallel`` with a single one.
+    ``layers`` are class names of the model's blocks; under ``Parallel.fsdp`` each block is gathered separately.
+    UserError: probes are asked for with several processes, or ``trainer.parallel`` with a single one.
     """
     trainer, several = config.trainer, processes() > 1
     if config.probe_steps and several:
@@ -62,7 +52,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         learning_rate=trainer.lr,
         weight_decay=trainer.weight_decay,
         max_grad_norm=trainer.max_grad_norm,
-        lr_scheduler_type=SCHEDULER[trainer.schedule],
+        lr_scheduler_type=SCHEDULER.get(trainer.schedule, trainer.schedule.name),
         lr_scheduler_kwargs=plateau if trainer.schedule is Schedule.plateau else {},
         warmup_steps=trainer.warmup_steps,
         metric_for_best_model=f"eval_{config.objective.watch}",

@@ -7,7 +7,6 @@ Shape suffixes: K number tokens, N number labels, B bins of confidence.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
-DIGITS = "digits"
-PLACES = 5  # decimal places of a mean probability
 
 
 def calibration(rows: "NumberRows") -> dict[str, float]:
@@ -46,13 +43,12 @@ def calibration(rows: "NumberRows") -> dict[str, float]:
     bin_N = (confidence_N * BINS).long().clamp(max=BINS - 1)
     gap_B = torch.zeros(BINS, dtype=torch.float64).index_add(0, bin_N, right_N - confidence_N)
     of_label_N1 = rows.tokens_N.unsqueeze(-1)
-    count = len(right_N)
     error_NK = q_NK.scatter_add(-1, of_label_N1, -torch.ones_like(q_NK[:, :1]))
     return {
-        "labels": count,
+        "labels": len(right_N),
         "accuracy": float(right_N.mean()),
         "confidence": float(confidence_N.mean()),
-        "ece": float(gap_B.abs().sum() / count),
+        "ece": float(gap_B.abs().sum() / len(right_N)),
         "nll": float(-log_q_NK.gather(-1, of_label_N1).mean()),
         "brier": float(error_NK.square().sum(-1).mean()),
         "crps": float(crps_rows(rows).double().mean()),
@@ -68,49 +64,45 @@ def digit_probabilities(rows: "NumberRows") -> list[list[float] | None] | None:
         return None
     q_NK = rows.logits_NK.double().softmax(dim=-1)[:, rows.values_K.argsort()]
     means = [q_NK[rows.targets_N == digit].mean(dim=0) for digit in range(10)]
-    return [None if mean.isnan().any() else [round(float(q), PLACES) for q in mean] for mean in means]
+    return [None if mean.isnan().any() else [round(q, 5) for q in mean.tolist()] for mean in means]
 
 
 def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     """Calibrate the newest complete checkpoint of a run on each test split, over all number labels of the split.
 
-    Returns:
-        Split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten digits.
-
-    Raises:
-        UserError: The folder is no run, no checkpoint is complete, the model's head has no digits, or a split has no
-            number labels.
+    Returns split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten
+    digits. UserError of ``restore``, and for a head without digits or a split without number labels.
     """
-    from ntl.training.decode import restore
+    from ntl.training.predictor import restore
 
     run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
     if run.config.model.head != "lm":
         raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
-    return {split: _calibrate_split(run, split, folder) for split in run.dataset.test_splits}
+    found = {}
+    for split in run.dataset.test_splits:
+        rows = _number_rows(run, split)
+        if not len(rows.tokens_N):
+            raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
+        digits = digit_probabilities(rows)
+        found[split] = calibration(rows) | ({} if digits is None else {"digits": digits})
+    return found
 
 
-def _calibrate_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
+def _number_rows(run: "RunParts", split: str) -> "NumberRows":
     import torch
 
-    with torch.no_grad():
-        parts = list(_number_rows(run, split))
-    logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
-    if not len(tokens_N):
-        raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
-    rows = parts[0]._replace(logits_NK=logits_NK, tokens_N=tokens_N, targets_N=targets_N)
-    digits = digit_probabilities(rows)
-    return calibration(rows) | ({} if digits is None else {DIGITS: digits})
-
-
-def _number_rows(run: "RunParts", split: str) -> "Iterator[NumberRows]":
     from ntl.data.collate import IGNORE_INDEX
     from ntl.losses.rows import number_rows
 
     examples, size = run.encoded(split), run.config.trainer.eval_batch_size
-    objective: Any = run.objective()
-    model, vocab = run.model.eval(), objective.number_vocab.to("cpu")
+    model: Any = run.model.eval()
+    vocab: Any = run.number_vocab()
+    parts = []
     for start in range(0, len(examples), size):
         batch = run.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
         labels = batch.pop("labels")
-        logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
-        yield number_rows(logits.float().cpu(), labels, vocab, IGNORE_INDEX)
+        with torch.no_grad():
+            logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
+        parts.append(number_rows(logits.float().cpu(), labels, vocab.to("cpu"), IGNORE_INDEX))
+    columns = (torch.cat(each) for each in zip(*(rows[:3] for rows in parts), strict=True))
+    return parts[0]._replace(**dict(zip(parts[0]._fields, columns, strict=False)))

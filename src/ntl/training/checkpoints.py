@@ -1,24 +1,35 @@
-"""The files of a checkpoint: when it is complete, what it says of its run, and which checkpoints are kept.
+"""A run's folder: its lock, its checkpoints, and which one a run resumes or starts from. Nothing here imports torch.
 
 A checkpoint is *complete* (whole) if it has a manifest and every file that the manifest names is unchanged.
 """
 
 import json
+import math
+import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ntl.config import Config
 from ntl.config.folders import RESULTS
-from ntl.system.errors import UserError
+from ntl.config.identity import deciding
+from ntl.config.trainer import Schedule, TrainerConfig
+from ntl.evaluation.metrics import find_metric
+from ntl.results import read_record
+from ntl.system.errors import Busy, UserError
 from ntl.system.files import remove_parts, sha256_changes, sha256_of, sync, write_atomically
+from ntl.system.locks import Taken, is_locked, lock, without_locks
+from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"
+RECORD = "record.json"
 MANIFEST = "manifest.json"
 METERS = "meters.json"  # what a resumed run goes on counting from (``ntl.training.trainer``)
 DATA = "data.json"  # sha256 of each data file that the run is trained on
-RUN = "run.json"  # ``ntl.training.resume.describe``
+RUN = "run.json"  # ``describe``
 STATE = "trainer_state.json"
 WEIGHTS = "model.safetensors"
 # Marks a checkpoint that is never pruned, because other runs start from its weights (``keep_steps``).
@@ -26,6 +37,63 @@ KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 # Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
 BASES = RESULTS / "bases"
+# Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
+ENDLESS = (Schedule.plateau, Schedule.constant)
+MAX_STEPS = "trainer.max_steps"
+
+
+# ---- the processes of a run, and its lock
+
+
+def processes() -> int:
+    """Return the number of ranks: as many as torchrun started, otherwise one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Return whether this process is the first rank, which prints and writes for all; also without ranks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def say(message: str) -> None:
+    """Print a line for the user, on the first rank only, with secrets replaced."""
+    if is_first():
+        print(redact(message), flush=True)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder; without locks in the file system, a warning is printed.
+
+    Busy: another process holds the lock. UserError: the parent of the folder cannot be written to.
+    """
+    if not is_first():  # the first rank holds the lock for all ranks of its run
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            held = stack.enter_context(lock(_lock_of(folder)))
+        except Taken as error:
+            raise Busy(f"{folder}: another process is working on this run; wait for it.") from error
+        except OSError as error:
+            raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
+        if not held:
+            say(without_locks(folder.parent, "run", "output_dir"))
+        stack.callback(_lock_of(folder).unlink, missing_ok=True)
+        yield
+
+
+def is_taken(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run's folder now; always False on a file system without locks."""
+    return is_locked(_lock_of(folder))
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"
+
+
+# ---- a checkpoint
 
 
 def write_json(path: Path, value: object) -> None:
@@ -41,8 +109,7 @@ def read_json(path: Path) -> Any:
 def write_manifest(folder: Path) -> None:
     """Write the manifest, which names every file with its sha256, last: without it, a checkpoint is incomplete.
 
-    All files are synced to the disk before it is written, and it is synced before this returns, because older
-    checkpoints are deleted next.
+    All is synced to the disk before this returns, because older checkpoints are deleted next.
     """
     remove_parts(folder)  # of a process that was killed while it wrote the same checkpoint
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
@@ -57,9 +124,7 @@ def is_whole(folder: Path) -> bool:
     """Return whether every file that the manifest names is there, unchanged."""
     try:
         manifest = read_json(folder / MANIFEST)
-        # A manifest written here names only files of its own folder.
-        local = all(Path(name).name == name for name in manifest)
-        return bool(manifest) and local and all(sha256_of(folder / name) == known for name, known in manifest.items())
+        return bool(manifest) and all(sha256_of(folder / name) == known for name, known in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -70,40 +135,25 @@ def step_of(folder: Path) -> int:
     return int(match.group(1)) if match else -1
 
 
-def weights_digest(folder: Path) -> str:
-    """Return the sha256 of a complete checkpoint's weights, read from its manifest."""
-    return str(read_json(folder / MANIFEST)[WEIGHTS])
-
-
 def checkpoint_at(run: Path, step: int) -> Path:
     """Return the folder of a run's checkpoint at an optimizer step."""
     return run / CHECKPOINTS / f"checkpoint-{step}"
 
 
-def find_base(base: str, *folders: Path) -> Path | None:
-    """Return the complete checkpoint that ``base`` (``ID@STEP``) names, from the first of the folders that has it."""
-    name, _, step = base.rpartition("@")
-    found = (checkpoint_at(runs / name, int(step)) for runs in folders)
-    return next(filter(is_whole, found), None)
+def weights_digest(folder: Path) -> str:
+    """Return the sha256 of a complete checkpoint's weights, read from its manifest."""
+    return str(read_json(folder / MANIFEST)[WEIGHTS])
 
 
-def publish_base(checkpoint: Path, bases: Path) -> Path:
-    """Copy a complete checkpoint's weights, its model's config and its run's description, about a third of its size.
-
-    Returns:
-        The copy, itself a complete checkpoint that runs can start from, but that nothing can be resumed from.
-    """
-    target = checkpoint_at(bases / checkpoint.parent.parent.name, step_of(checkpoint))
-    target.mkdir(parents=True, exist_ok=True)
-    for path in (*checkpoint.glob("*.safetensors"), checkpoint / "config.json", checkpoint / RUN):
-        shutil.copyfile(path, target / path.name)
-    write_manifest(target)
-    return target
+def check_data(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise ``UserError`` if a checkpoint was trained on other data than ``files`` (name -> sha256)."""
+    if how := sha256_changes(read_json(folder / DATA), files):
+        raise UserError(
+            f"{folder}: the data is not what it was trained on: {how}; restore it, or start over with resume=never."
+        )
 
 
-def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
-    """Return the steps of ``steps`` at which the run has no complete checkpoint."""
-    return [step for step in steps if not is_whole(checkpoint_at(run, step))]
+# ---- the checkpoints of a run
 
 
 def by_step(folder: Path) -> list[Path]:
@@ -121,17 +171,21 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     return None, damaged
 
 
+def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
+    """Return the steps of ``steps`` at which the run has no complete checkpoint."""
+    return [step for step in steps if not is_whole(checkpoint_at(run, step))]
+
+
 def prune(newest: Path, keep: int, best: int | None = None) -> None:
     """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, ``best``, and earlier ones marked ``KEEP``.
 
     The Trainer's ``save_total_limit`` would delete the marked ones, and before the new one is complete. ``newest`` was
     just written: checkpoints of later steps are damaged or of an abandoned attempt, and no run may resume from them.
     """
-    checkpoints = by_step(newest.parent)
-    kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
-    for checkpoint in set(checkpoints).difference(kept):
-        is_kept = (checkpoint / KEEP).is_file() and step_of(checkpoint) < step_of(newest)
-        if step_of(checkpoint) != best and not is_kept:
+    earlier = [checkpoint for checkpoint in by_step(newest.parent) if step_of(checkpoint) <= step_of(newest)]
+    marked = [checkpoint for checkpoint in earlier[1:] if (checkpoint / KEEP).is_file()]
+    for checkpoint in set(by_step(newest.parent)).difference(earlier[:keep], marked):
+        if step_of(checkpoint) != best:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
@@ -142,9 +196,189 @@ def keep_newest(folder: Path, keep: int, best: int | None = None) -> None:
         prune(newest, keep, best)
 
 
-def check_data(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise ``UserError`` if a checkpoint was trained on other data than ``files`` (name -> sha256)."""
-    if how := sha256_changes(read_json(folder / DATA), files):
+# ---- the best one
+
+
+class Best(NamedTuple):
+    """The best evaluation so far: its step (None while there is none), its value, and how many came after it."""
+
+    step: int | None = None
+    value: float = math.nan
+    since: int = 0
+
+
+def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
+    """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
+    best, sign = Best(), find_metric(metric).better.value
+    for entry in history:
+        if "eval_loss" in entry:
+            value = entry.get(f"eval_{metric}", math.nan)
+            if not math.isnan(value) and (best.step is None or sign * value > sign * best.value):
+                best = Best(int(entry["step"]), value)
+            elif best.step is not None:
+                best = best._replace(since=best.since + 1)
+    return best
+
+
+def best_step(folder: Path) -> int | None:
+    """Return the step that a finished run was scored at, if ``trainer.best`` chose it, else None."""
+    path = folder / RECORD
+    record = read_record(path) if path.is_file() else None
+    return record.scored_step if record and "best" in record.model else None
+
+
+# ---- where a run resumes
+
+
+def describe(config: Config, name: str) -> dict[str, Any]:
+    """Describe a run, for its checkpoints: its id, all settings that affect its result, and its number of ranks.
+
+    ``ntl.training.train`` adds ``made_of``, the sha256 of the tokenizer and of the weights that the run started from,
+    and ``bf16``.
+    """
+    # Through JSON, so that it compares equal to a description that was read back.
+    return json.loads(json.dumps({"id": name, "config": deciding(config), "processes": processes()}))
+
+
+def checkpoint_for(config: Config, folder: Path) -> Path | None:
+    """Return the checkpoint that the run of ``folder`` resumes from, or None if it starts from the beginning.
+
+    UserError: ``config.resume`` is not a complete checkpoint, or the checkpoint belongs to another run, was written by
+    another number of processes, or the best one before it is not there.
+    """
+    if config.resume == "never":
+        return None
+    if config.resume == "auto":
+        checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
+        for each in damaged:
+            say(f"{each}: damaged or incomplete; skipped.")
+    else:
+        checkpoint = Path(config.resume)
+        if not (is_whole(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
+            raise UserError(f"resume={checkpoint}: no complete checkpoint; give one like outputs/ID/checkpoints/NAME.")
+    if checkpoint:
+        _check_same_run(checkpoint, config, folder)
+    return checkpoint
+
+
+def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
+    state, before, now = read_json(checkpoint / STATE), read_json(checkpoint / RUN), describe(config, folder.name)
+    step, trainer = int(state["global_step"]), config.trainer
+    if step > trainer.max_steps:
+        raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
+    changed = _differences(before["config"], now["config"])
+    if MAX_STEPS in changed and _is_on_the_way(step, before["config"], config):
+        del changed[MAX_STEPS]
+    if changed:
+        why = f" (a run of {trainer.max_steps} steps never has this state)" if {*changed} == {MAX_STEPS} else ""
         raise UserError(
-            f"{folder}: the data is not what it was trained on: {how}; restore it, or start over with resume=never."
+            f"{checkpoint}: a checkpoint of another run, {before['id']}: {_listed(changed)}{why}; give one of this run "
+            "by resume=, or start over with resume=never."
         )
+    if before["processes"] != now["processes"]:
+        raise UserError(
+            f"{checkpoint}: written by {before['processes']} processes, but this run has {now['processes']}, "
+            f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
+            "start over with resume=never."
+        )
+    best = best_of(state["log_history"], trainer.best).step if trainer.best and trainer.max_steps else None
+    if best not in (None, step) and not is_whole(at_best := checkpoint_at(folder, best)):
+        raise UserError(
+            f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "
+            "comes from, or start over with resume=never."
+        )
+
+
+def _is_on_the_way(step: int, before: Mapping[str, Any], config: Config) -> bool:
+    """Return whether a run of ``config`` also reaches this state, although its max_steps differs from ``before``."""
+    # At step 0, of a run that trained nothing, there is no optimizer; warmup_ratio is a share of max_steps.
+    if not step or config.trainer.schedule not in ENDLESS or config.trainer.warmup_ratio:
+        return False
+    every = config.trainer.eval_steps
+    is_last = step == before.get("trainer", {}).get("max_steps", TrainerConfig.max_steps)
+    # Every run evaluates at its last step, which draws random numbers and updates a plateau schedule.
+    return not (is_last and every and step % every)
+
+
+def check_start(checkpoint: Path, made_of: Mapping[str, str], bf16: bool) -> None:
+    """Raise ``UserError`` for another tokenizer, other initial weights (name -> sha256), or another precision."""
+    before = read_json(checkpoint / RUN)
+    if how := sha256_changes(before.get("made_of", made_of), made_of):
+        raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
+    if before.get("bf16", bf16) is not bf16:
+        there, here = ("float32", "bfloat16") if bf16 else ("bfloat16", "float32")
+        raise UserError(
+            f"{checkpoint}: trained in {there}, and with trainer.bf16=auto this device computes in {here}; go on with "
+            "such a device, or start over with resume=never."
+        )
+
+
+def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return name -> (before, now) of each setting that differs; a setting that is missing has its default."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return {} if before == now else {path: (before, now)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in {*before, *now}:
+        found |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+    return found
+
+
+def _listed(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    def shown(value: Any) -> str:
+        return "its default" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+    return ", ".join(
+        f"{name} is {shown(old)} there and {shown(new)} here" for name, (old, new) in sorted(changed.items())
+    )
+
+
+# ---- the weights that a run starts from
+
+
+def find_base(base: str, *folders: Path) -> Path | None:
+    """Return the complete checkpoint that ``base`` (``ID@STEP``) names, from the first of the folders that has it."""
+    name, _, step = base.rpartition("@")
+    return next(filter(is_whole, (checkpoint_at(runs / name, int(step)) for runs in folders)), None)
+
+
+def publish_base(checkpoint: Path, bases: Path) -> Path:
+    """Copy a complete checkpoint's weights, its model's config and its run's description, about a third of its size.
+
+    The copy is itself a complete checkpoint that runs can start from, but that nothing can be resumed from.
+    """
+    target = checkpoint_at(bases / checkpoint.parent.parent.name, step_of(checkpoint))
+    target.mkdir(parents=True, exist_ok=True)
+    for path in (*checkpoint.glob("*.safetensors"), checkpoint / "config.json", checkpoint / RUN):
+        shutil.copyfile(path, target / path.name)
+    write_manifest(target)
+    return target
+
+
+def base_for(config: Config) -> Path:
+    """Return the checkpoint whose weights a run with ``base`` starts from: its own, or else a published one.
+
+    UserError: there is no complete checkpoint at that step, or its run has another model, tokenizer or heads.
+    """
+    if not (checkpoint := find_base(config.base, Path(config.output_dir), BASES)):
+        name, _, step = config.base.rpartition("@")
+        folder = Path(config.output_dir) / name
+        again = "remove its folder and train it again" if (folder / RECORD).is_file() else "train that run first"
+        raise UserError(
+            f"base={config.base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
+            f"with keep_steps=[{step}]. scripts/reproduce.py trains the bases of its tables itself."
+        )
+    before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], describe(config, "")["config"]))
+    if changed := _differences(before, now):
+        remedy = "name a run whose weights fit"
+        if now["objective"] and not before["objective"]:
+            remedy += f", or leave base= out and use model=hf model.path={checkpoint}, which adds the heads"
+        raise UserError(f"base={config.base}: its run has other weights: {_listed(changed)}; {remedy}.")
+    return checkpoint
+
+
+def _weights_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide which weights there are; defaults are not stored."""
+    objective = config.get("objective", {})
+    named = ("name", "heads", "kind", "variant", "keep_depth") if objective.get("name") == "mtp" else ()
+    heads = {key: objective[key] for key in named if key in objective}
+    return {"model": config.get("model", {}), "tokenizer": config.get("tokenizer", {}), "objective": heads}

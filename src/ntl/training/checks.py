@@ -33,59 +33,56 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     positions = positions_of(parts.model)
     if positions is None:
         return
-    dataset, limit = parts.dataset, parts.config.trainer.max_input_length
-    intervals = any(each.interval_rows for each in (parts.config.decoding, *parts.config.beside.values()))
-    decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) or intervals else ()))
-    generates = parts.model.can_generate() and dataset.metrics != "likelihood"
-    generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
+    config, dataset, limit = parts.config, parts.dataset, parts.config.trainer.max_input_length
+    is_text = dataset.metrics == "likelihood"
+    decodes = is_decoded(config.trainer) or any(
+        each.interval_rows for each in (config.decoding, *config.beside.values())
+    )
+    longest = max_new_tokens(parts) if parts.model.can_generate() and not is_text else 0
+    generated = dict.fromkeys((*dataset.test_splits, *(["validation"] if decodes else [])), longest)
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
-        about = parts.encoded(split).about
+        about, answer = parts.encoded(split).about, generated.get(split, 0)
         question = about["longest_question"]
         if parts.model.config.is_encoder_decoder:
-            needed = max(question, about["longest_answer"], generated.get(split, 0))
+            needed = max(question, about["longest_answer"], answer)
         else:
-            trained = 0 if splits and generated[split] else parts.longest_input(split)
-            # The last generated token is not an input.
-            needed = max(trained, question + generated.get(split, 0) - 1)
-        if needed > positions and dataset.metrics == "likelihood":
+            trained = 0 if splits and answer else parts.longest_input(split)
+            needed = max(trained, question + answer - 1)  # the last generated token is not an input
+        if needed <= positions:
+            continue
+        reads = f"model={config.model.name}: it reads {positions} tokens, and"
+        if is_text:
             raise UserError(
-                f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
-                "packs more into a block; lower it, or take another model."
+                f"{reads} trainer.max_input_length={limit} packs more into a block; lower it, or take another model."
             )
-        if needed > positions:
-            lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
-            raise UserError(
-                f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
-                f"{needed}, answers included, of them {question} for its longest question; lower {lower}, or take "
-                "another model or tokenizer."
-            )
+        lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
+        raise UserError(
+            f"{reads} {dataset.name} {split} needs {needed}, answers included, of them {question} for its longest "
+            f"question; lower {lower}, or take another model or tokenizer."
+        )
 
 
-def check_intervals(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
-    """UserError where a decoding asks for intervals (``interval_rows``) and there are too few validation answers."""
+def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
+    """UserError where too few validation answers are there for intervals (``interval_rows``).
+
+    Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write.
+    """
+    config, dataset = parts.config, parts.dataset
     for group, decoding in decodings.items():
         if 0 < min(decoding.interval_rows, len(parts.rows("validation"))) < (least := least_answers(LEVEL)):
             raise UserError(
                 f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
-                f"more, and {parts.dataset.name} has {len(parts.rows('validation'))}; raise it, or give more."
+                f"more, and {dataset.name} has {len(parts.rows('validation'))}; raise it, or give more."
             )
-
-
-def check_answers(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
-    """UserError for an answer of a file whose number the model's tokens, or a decoding by number, cannot write."""
-    config = parts.config
-    if not isinstance(config.dataset, FileConfig) or parts.dataset.metrics != "number":
-        return
     trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
-    if config.tokenizer.kind != "rt" and not trees:
+    is_rt = config.tokenizer.kind == "rt"
+    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees):
         return
-    for split in parts.dataset.splits:
-        for row in parts.rows(split):
-            number = parts.dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
-            is_rt = config.tokenizer.kind == "rt" and not _RT_NUMBER.fullmatch(number)
-            if is_rt or (trees and advance(START, number) not in ENDS):
-                chosen = f"tokenizer={config.tokenizer.name}" if is_rt else trees[0]
-                remedy = "write it as digits and a point in the file"
-                if config.dataset.answers == "number":
-                    remedy = "dataset.number_format=auto writes it as digits and a point"
-                raise UserError(f"{chosen}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
+    for row in (row for split in dataset.splits for row in parts.rows(split)):
+        number = dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
+        misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []
+        if misread := [*misread, *(trees if advance(START, number) not in ENDS else [])]:
+            remedy = "write it as digits and a point in the file"
+            if config.dataset.answers == "number":
+                remedy = "dataset.number_format=auto writes it as digits and a point"
+            raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")

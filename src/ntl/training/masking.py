@@ -18,7 +18,7 @@ from torch import Tensor
 from ntl.config.loss import MaskConfig
 from ntl.data.collate import COPIES, IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
-from ntl.training.sampling import U64, keys_of, mix
+from ntl.training.batches import U64, keys_of, mix
 
 STEP = U64(0x9E3779B97F4A7C15)  # splitmix64's
 # The released code seeds its generator with 50 to 100 in turn.
@@ -28,11 +28,7 @@ OF_NUMBERS = re.compile(r"[▁Ġ ]?[-+.,\u2212]|.*[0-9].*", re.DOTALL)
 
 
 def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary, *, is_computed: bool) -> Tensor:
-    """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says.
-
-    Args:
-        is_computed: Whether the answers are computed from the numbers of the questions.
-    """
+    """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says."""
     found = torch.zeros(len(number_vocab.values), dtype=torch.bool)
     found[: len(tokenizer)] = True
     found[tokenizer.all_special_ids] = False
@@ -46,14 +42,11 @@ def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary,
 
 
 class Masking:
-    """Masks batches of training, in place.
+    """Masks batches of training, in place; of token ids those where ``maskable`` (V,) is true.
 
-    Args:
-        seed: That of the run.
-        length: The longest input of the training data; ``variant=code`` draws positions from it, as from the released
-            code's constant length, so that they do not depend on what else is in a batch.
-        maskable: (V,) bool, the token ids that may be masked.
-        mask_token_id: None for ``variant=random``, which puts tokens in its place that may themselves be masked.
+    ``length`` is the longest input of the training data: ``variant=code`` draws positions from it, as from the released
+    code's constant length, so that they do not depend on what else is in a batch. Without ``mask_token_id``, tokens
+    that may themselves be masked are put in.
     """
 
     def __init__(
@@ -66,20 +59,15 @@ class Masking:
         """Mask ``batch["input_ids"]`` (R, T), never padding nor the last position of a row.
 
         Where the batch has ``COPIES``, only their answers are masked, and their labels that are not those of masked
-        tokens become -100.
-
-        Args:
-            step: The number of optimizer steps before this one.
-            first_row: How many examples of this step stand before the batch, over all batches and ranks.
-            examples: (B,), the indices of its examples in the training data.
+        tokens become -100. ``step`` is the number of optimizer steps before this one, ``first_row`` that of examples of
+        this step before the batch, over all batches and ranks, and ``examples`` (B,) are indices in the training data.
 
         Returns:
             The number of masked tokens, and of all input tokens, (2,).
         """
         ids, attended, copies = batch["input_ids"], batch["attention_mask"].bool(), batch.pop(COPIES, None)
         device, (rows, width) = ids.device, ids.shape
-        if self.maskable.device != device:
-            self.maskable, self.choices = self.maskable.to(device), self.choices.to(device)
+        self.maskable, self.choices = self.maskable.to(device), self.choices.to(device)
         allowed = self.maskable[ids]
         if copies is None:
             allowed &= attended
@@ -113,25 +101,15 @@ class Masking:
 
     def _by_the_code(self, step: int, rows: int, width: int, copies: Tensor | None, examples: Tensor) -> np.ndarray:
         drawn = np.zeros((rows, width), dtype=bool)
-        if copies is None:
-            positions = drawn_by_the_code(self.length, self.config.fraction, step)
+        if copies is None:  # in pre-training, the same positions in every row of all batches of a step
+            count = min(max(1, int(self.length * self.config.fraction)), self.length - 1)
+            positions = random.Random(FIRST_SEED + step % SEEDS).sample(range(self.length - 1), count)
             drawn[:, [each for each in positions if each < width]] = True
             return drawn
         indices = examples.tolist()
         for row, (example, start, length) in enumerate(copies.tolist()):
-            if length:
-                # Drawn once for each example, when the data is made.
+            if length:  # drawn once for each example, when the data is made
                 generator = random.Random(f"{self.seed} {indices[example]}")
-                drawn[row, sample_of_answer(generator, start, length, self.config.fraction)] = True
+                count = max(1, int(length * self.config.fraction))
+                drawn[row, generator.sample(range(start, start + length), count)] = True
         return drawn
-
-
-def drawn_by_the_code(length: int, fraction: float, step: int) -> list[int]:
-    """Return the positions that the released code masks in pre-training, in every row of all batches of a step."""
-    count = min(max(1, int(length * fraction)), length - 1)
-    return random.Random(FIRST_SEED + step % SEEDS).sample(range(length - 1), count)
-
-
-def sample_of_answer(generator: random.Random, start: int, length: int, fraction: float) -> list[int]:
-    """Return the positions that the released code masks in fine-tuning, of an answer at ``start``."""
-    return generator.sample(range(start, start + length), max(1, int(length * fraction)))

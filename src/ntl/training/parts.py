@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
-from ntl.decoding.batches import Example
 from ntl.evaluation.ridge import Ridge
-from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
@@ -44,39 +42,10 @@ from ntl.training.objectives.terms import terms_of
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
-Batch = dict[str, torch.Tensor]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
 # Rows that are searched for a token that may be masked.
 ROWS_LOOKED_AT = 64
-
-
-class Collator(Protocol):
-    """Collates encoded examples into a padded batch; built as ``objective.collator(model.config, tokenizer)``.
-
-    ``prompts`` collates the questions alone, for generation; ``longest_input`` is the number of positions of a split's
-    longest example, from ``EncodedDataset.about``.
-    """
-
-    def __call__(self, examples: Sequence[Example]) -> Batch: ...
-
-    def prompts(self, examples: Sequence[Example]) -> Batch: ...
-
-    def longest_input(self, about: Mapping[str, int]) -> int: ...
-
-
-class Objective(Protocol):
-    """A module around the model that computes the loss, built as ``objective(config, model=, terms=, number_vocab=)``.
-
-    ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
-    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step,
-    sums over its batches of ``count(labels)``: how many labels the base term and the number term count.
-    An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is then logged.
-    """
-
-    def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
-
-    def count(self, labels: torch.Tensor) -> torch.Tensor: ...
 
 
 class RunParts:
@@ -118,10 +87,7 @@ class RunParts:
 
     @cached_property
     def ridge(self) -> Ridge | None:
-        """The linear model of characters that answers are compared with, of numbers that are measured; None of others.
-
-        None also, after a line, where it cannot be fitted.
-        """
+        """The linear model of characters that measured numbers are compared with; None, after a line, if it fails."""
         if not isinstance(self.config.dataset, FileConfig | PackagedConfig) or self.config.dataset.answers != "number":
             return None
         try:
@@ -179,8 +145,12 @@ class RunParts:
         return f"{split}/block/{index}" if isinstance(encoded, Packed) else self.rows(split)[index]["id"]
 
     @cached_property
-    def collator(self) -> Collator:
-        """The function that collates examples into batches."""
+    def collator(self) -> Any:
+        """Collates encoded examples into a padded batch.
+
+        Its ``prompts`` collates the questions alone, for generation; ``longest_input`` is the number of positions of a
+        split's longest example, from ``EncodedDataset.about``.
+        """
         return locate(self.config.objective.collator)(self.model.config, self.tokenizer)
 
     @cached_property
@@ -226,7 +196,13 @@ class RunParts:
     # ---- training
 
     def objective(self) -> torch.nn.Module:
-        """Build the ``Objective``: the module around the model whose forward computes the loss."""
+        """Build the objective, a module around the model: ``objective(config, model=, terms=, number_vocab=)``.
+
+        Its ``forward(**batch)`` returns a `JointLoss`: scalars in training and one value per example (B,) in
+        evaluation. In training, ``counts`` (2,) passes the denominators of the whole step, sums over its batches of
+        ``count(labels)``: how many labels the base term and the number term count. An objective that predicts tokens
+        may keep ``diagnosed``, as `NextToken` does; it is then logged.
+        """
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
@@ -240,26 +216,19 @@ class RunParts:
         if isinstance(self.config.objective, RegressionConfig):
             targets = self.encoded("train").last_values()
             scale_targets(self.model.config, self.config.objective, targets, self.say)
-        objective: Objective = build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
-        return cast(torch.nn.Module, objective)
+        return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
 
     def masking(self) -> Masking | None:
         """Build what masks input tokens in training; None if nothing does."""
-        mask, train, lora = self.config.objective.mask, self.encoded("train"), self.config.model.lora
+        mask, train = self.config.objective.mask, self.encoded("train")
         if not mask.fraction:
             return None
-        if mask.copy != "none" and train.about["longest_answer"] - 1 <= mask.min_answer:
+        if mask.copy != "none" and (longest := train.about["longest_answer"] - 1) <= mask.min_answer:
             raise UserError(
-                f"objective.mask.copy={mask.copy} objective.mask.min_answer={mask.min_answer}: the longest training "
-                f"answer has {train.about['longest_answer'] - 1} tokens, so nothing would be masked; lower "
-                "objective.mask.min_answer, or leave objective.mask.copy out."
+                f"objective.mask.min_answer={mask.min_answer}: the longest training answer has {longest} tokens, so "
+                "nothing would be masked; lower it, or leave objective.mask.copy out."
             )
         vocab, random = cast(NumberVocabulary, self.number_vocab()), mask.variant == "random"
-        if lora.rank and not random and not self.model.get_input_embeddings().weight.requires_grad:
-            self.say(
-                "objective.mask: adapters do not train the embedding, so that of the mask token stays random; name the "
-                "embedding in model.lora.full to train it."
-            )
         allowed = maskable(mask, self.tokenizer, vocab, is_computed=self.config.dataset.is_computed)
         parts = ("answer_ids",) if mask.copy != "none" else ("question_ids", "answer_ids")
         first = range(min(len(train), ROWS_LOOKED_AT))
@@ -302,27 +271,20 @@ def _texts(rows: TextRows) -> Iterator[str]:
         yield row["answer"]
 
 
-def tokenizer_in_gguf(config: Config) -> str:
-    """Return the GGUF file that the tokenizer may be in; empty for one that is given elsewhere."""
-    return "" if config.tokenizer.path else gguf_file(config.model)
-
-
 def tokenizer_for(
     config: Config, rows: Callable[[], TextRows], data_key: str, cache_dir: Path
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer that the config asks for; train it first if it has no name and is not in the cache.
 
-    Args:
-        config: The run's config.
-        rows: Returns the training rows; called only if a tokenizer has to be trained.
-        data_key: Key of the content of those rows.
-        cache_dir: Folder of the trained tokenizers.
+    ``rows`` returns the training rows, and is called only if a tokenizer has to be trained; ``data_key`` is a key of
+    their content.
     """
     kind = config.tokenizer.kind
     options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
     name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
-        return load_tokenizer(name, kind=kind, gguf_file=tokenizer_in_gguf(config), **options)
+        file = "" if config.tokenizer.path else gguf_file(config.model)
+        return load_tokenizer(name, kind=kind, gguf_file=file, **options)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():

@@ -1,26 +1,27 @@
-"""Answers of a trained model to questions, and the test splits of a run decoded and scored again."""
+"""Finished runs: restored, decoded and scored again, and asked questions, as are models without a run."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.legality import HUB_ID, NUMERIC, PLAIN, unfit_for_chat
-from ntl.config.model import ModelConfig
-from ntl.config.targets import locate
+from ntl.config.model import HFConfig
 from ntl.evaluation.evaluate import PREDICTIONS
+from ntl.results import read_record, write_record
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
-from ntl.training.checkpoints import check_data, step_of
-from ntl.training.folder import best_step, only_one
+from ntl.training import checkpoints
+from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
 
 if TYPE_CHECKING:
-    from ntl.training.parts import Say
+    from ntl.training.parts import RunParts, Say
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -28,13 +29,108 @@ CALIBRATED = 1000  # validation answers that intervals are from, where no settin
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
 
+# ---- a run, decoded again
+
+
+def restore(
+    folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, own_data: bool = True
+) -> tuple["RunParts", Path]:
+    """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
+
+    If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the data must be
+    that of the run.
+
+    UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
+    """
+    config, best = read_config(folder, overrides), best_step(folder)
+    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else checkpoints.newest_whole(folder / CHECKPOINTS)
+    if checkpoint is None:
+        found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
+        raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
+    if best and not checkpoints.is_whole(checkpoint):
+        raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
+    config.tokenizer.path, config.model.path = str(folder / "tokenizer"), str(checkpoint)
+    config.model.pretrained, config.model.dropout = True, None  # as its config.json has it
+    if isinstance(config.model, HFConfig):
+        config.model.file = ""
+    config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
+    from ntl.training.parts import RunParts
+
+    parts = RunParts(config, say)
+    if own_data:  # otherwise other questions would be decoded under the id of this run
+        check_data(checkpoint, parts.fingerprint["files"])
+    model: Any = parts.model
+    model.to(parts.device)
+    return parts, checkpoint
+
+
+def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: "Say" = print) -> None:
+    """Decode the newest checkpoint of a finished run in these ways, too, and add the scores to its record.
+
+    The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
+    checkpoint is left, or not the one that the record scores.
+    """
+    from ntl.training.decode import decode_additional
+
+    folder = record_path.parent
+    parts, checkpoint = restore(folder, say=say)
+    record = read_record(record_path)
+    if step_of(checkpoint) != record.scored_step:
+        raise UserError(
+            f"{folder}: its record is of step {record.scored_step}, and the newest whole checkpoint is "
+            f"{checkpoint.name}; restore the other, or remove the folder and train it again."
+        )
+    config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
+    metrics = {**record.metrics, **decode_additional(parts, readings, folder)}
+    write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)
+
+
+def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:
+    """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings, or on another data set.
+
+    Returns the predictions file: ``predictions.jsonl`` if decoding and data are the run's own and training is complete,
+    so that the record of a finished run still describes it; else a file of another name in the same folder. Busy:
+    another process is training or decoding this run.
+    """
+    # Report mistakes before torch is imported.
+    config, own = read_config(folder, overrides), read_config(folder)
+    elsewhere = plain(config.dataset) != plain(own.dataset)
+    with only_one(folder.resolve()), one_line_when_full(folder):
+        from ntl.training import checks, decode
+
+        parts, checkpoint = restore(folder, overrides, say, own_data=not elsewhere)
+        more = [parts.dataset.folder_name] if elsewhere else []
+        if config.dataset.format != own.dataset.format:
+            more.append(config.dataset.format)
+        more += _if_not_last(checkpoint, folder, parts)
+        is_own = not more and plain(config.decoding) == plain(own.decoding)
+        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *more))
+        if elsewhere and config.dataset.name == own.dataset.name:
+            say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
+        splits = decode.splits_of(parts, config.decoding)
+        checks.check_lengths(parts, splits if elsewhere else ())
+        checks.check_decodings(parts, {"decoding": config.decoding})
+        decode.decode_splits(parts, splits, path)
+    say(f"Predictions: {path}")
+    return path
+
+
+def _if_not_last(checkpoint: Path, folder: Path, parts: "RunParts") -> list[str]:
+    """The name of a checkpoint before the last step, of which a line is printed; it is part of names of files."""
+    last = best_step(folder) or parts.config.trainer.max_steps
+    if step_of(checkpoint) >= last:
+        return []
+    parts.say(f"{checkpoint}: not the last of the {last:,} steps.")
+    return [checkpoint.name]
+
+
+# ---- questions
+
+
 class Loaded(NamedTuple):
     """A trained model that questions are put to. ``most`` tokens of a question, and ``limit`` of an answer."""
 
-    model: Any
-    tokenizer: Any
-    collator: Any
-    decoding: DecodingConfig
+    parts: "RunParts"
     limit: int
     most: int = UNLIMITED
     chat: Any = None  # the chat template that questions go through
@@ -67,10 +163,10 @@ def of_run(
         raise UserError(f"--chat: {why}; leave it out.")
     from ntl.data.chat import Chat
     from ntl.data.prepared import Prepared
-    from ntl.training.decode import max_new_tokens, restore
+    from ntl.training.decode import max_new_tokens
 
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
-    is_last = _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say)
+    more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
@@ -78,17 +174,14 @@ def of_run(
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
-    most = config.trainer.max_input_length
     template = parts.chat or (Chat(parts.tokenizer, str(folder)) if chat else None)
-    found = Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most, chat=template)
-    if not intervals:
-        return found
-    if template and not parts.chat:
+    if intervals and template and not parts.chat:
         raise UserError("--interval --chat: validation answers of this run are without the template; leave out --chat.")
-    return found._replace(calibration=_calibration(folder, parts, checkpoint, () if is_last else (checkpoint.name,)))
+    calibration = _calibration(folder, parts, checkpoint, more) if intervals else None
+    return Loaded(parts, limit, config.trainer.max_input_length, template, calibration)
 
 
-def _calibration(folder: Path, parts: Any, checkpoint: Path, more: Sequence[str]) -> Any:
+def _calibration(folder: Path, parts: "RunParts", checkpoint: Path, more: Sequence[str]) -> Any:
     """From the scores of validation answers in the folder, else from answers that are decoded now, and kept.
 
     ``more`` is appended to the name of their file. UserError: the answers are no numbers, or the data is not here.
@@ -97,26 +190,22 @@ def _calibration(folder: Path, parts: Any, checkpoint: Path, more: Sequence[str]
     from ntl.evaluation.interval import Calibration
     from ntl.training import decode
 
+    def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer
+        return {name: value for name, value in settings.items() if name not in ("batch_size", "interval_rows")}
+
     decoding = parts.config.decoding
     if parts.config.dataset.answers not in NUMERIC:
         raise UserError("--interval: answers of this run are no numbers, so they have no intervals; leave it out.")
-    described = _deciding(decode.described(parts.model, decoding))
     kept = folder / decode.predictions_name(decoding, "calibration", *more)
     for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}
-        if "calibration" in header and _deciding(header["decoding"]) == described:
+        if "calibration" in header and deciding(header["decoding"]) == deciding(plain(decoding)):
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
     parts.say(f"Calibrating intervals by validation answers, once: {kept}")
     found = decode.calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
-    assert found is not None  # of a single process
     write_predictions(kept, decode.header_of(parts, decoding) | {"calibration": found.header}, [])
     return found
-
-
-def _deciding(decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a decoding that decide an answer."""
-    return {name: value for name, value in decoding.items() if name not in ("batch_size", "interval_rows")}
 
 
 def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
@@ -127,33 +216,18 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     """
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
-    config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-    from transformers.utils import logging
-
+    config = compose(["model=hf", f"model.path={name}", "tokenizer=default", "decoding=greedy", *overrides])
+    if chat and (why := unfit_for_chat(config)):
+        raise UserError(f"--chat: {why}; leave it out.")
     from ntl.data.chat import Chat
-    from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
-    from ntl.system.machine import pick_device
-    from ntl.tokenizers import load_tokenizer
+    from ntl.training.parts import RunParts
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    described = pretrained_config(weights)
-    made_by = (described.architectures or [described.model_type])[0]
-    if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-        raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
-    tokenizer: Any = load_tokenizer(name, "default")
-    if chat and described.is_encoder_decoder:
-        raise UserError(f"--chat: {name} is no decoder-only language model; leave --chat out.")
-    if tokenizer.chat_template and not chat and not described.is_encoder_decoder:
+    parts = RunParts(config, say)
+    model, tokenizer = cast(Any, parts.model), cast(Any, parts.tokenizer)
+    model.to(parts.device)
+    if tokenizer.chat_template and not chat and config.model.family == "decoder":
         say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
-    auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
-    model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
-    model.to(pick_device(config.device))
-    collator = locate(config.objective.collator)(model.config, tokenizer)
-    limit = config.decoding.max_new_tokens or OTHER
-    template = Chat(tokenizer, name) if chat else None
-    return Loaded(model, tokenizer, collator, config.decoding, limit, chat=template)
+    return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interval: float = 0.0) -> list[dict[str, Any]]:
@@ -171,30 +245,31 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
 
     if interval:
         _check_level(loaded.calibration, interval)
-    decoder_only = not loaded.model.config.is_encoder_decoder
+    parts, decoding = loaded.parts, loaded.parts.config.decoding
+    decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
     how: dict[str, Any] = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
-    examples: list[Any] = encode_rows(rows, loaded.tokenizer, **how)
-    positions = positions_of(loaded.model)
+    examples: list[Any] = encode_rows(rows, parts.tokenizer, **how)
+    positions = positions_of(parts.model)
     # The last generated token is not an input; a question to an encoder has positions of its own.
     room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
     most = min(loaded.most, room)
-    for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
-        if not text.strip():
+    for number, (row, example) in enumerate(zip(rows, examples, strict=True), 1):
+        if not row["question"]:
             raise UserError(f"question {number} is empty; ask something.")
         if (length := len(example["question_ids"])) > most:
             raise UserError(
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
                 f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
             )
-    options: dict[str, Any] = {"interval": 0.95} if isinstance(loaded.decoding, TreeConfig) else {}
+    options: dict[str, Any] = {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     found = decode(
-        loaded.decoding,
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
+        decoding,
+        model=parts.model,
+        tokenizer=parts.tokenizer,
         examples=examples,
-        collate=loaded.collator.prompts,
+        collate=parts.collator.prompts,
         max_new_tokens=loaded.limit,
         progress=DecodingLines(say, "questions", len(questions)),
         chat=loaded.chat,
@@ -227,46 +302,3 @@ def _with_interval(answer: Any, calibration: Any, level: float) -> dict[str, Any
         middle, radius = float(number), calibration.radius(level, answer.about.get("sd"))
         about |= {"interval": [middle - radius, middle + radius], "level": level}
     return about
-
-
-def _is_last(checkpoint: Path, last: int, say: "Say") -> bool:
-    """Whether the checkpoint is of the last step; if not, a line says so."""
-    if step_of(checkpoint) < last:
-        say(f"{checkpoint}: not the last of the {last:,} steps.")
-        return False
-    return True
-
-
-def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:
-    """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings, or on another data set.
-
-    Returns:
-        The predictions file: ``predictions.jsonl`` if decoding and data are the run's own and training is complete, so
-        that the record of a finished run still describes it; else a file of another name in the same folder.
-
-    Raises:
-        Busy: Another process is training or decoding this run.
-    """
-    # Report mistakes before torch is imported.
-    config, own = read_config(folder, overrides), read_config(folder)
-    elsewhere = plain(config.dataset) != plain(own.dataset)
-    with only_one(folder.resolve()), one_line_when_full(folder):
-        from ntl.training import checks, decode
-
-        parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
-        more = [parts.dataset.folder_name] if elsewhere else []
-        if config.dataset.format != own.dataset.format:
-            more.append(config.dataset.format)
-        if not _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say):
-            more.append(checkpoint.name)
-        is_own = not more and plain(config.decoding) == plain(own.decoding)
-        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *more))
-        if elsewhere and config.dataset.name == own.dataset.name:
-            say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
-        splits = decode.splits_of(parts, config.decoding)
-        checks.check_lengths(parts, splits if elsewhere else ())
-        checks.check_intervals(parts, {"decoding": config.decoding})
-        checks.check_answers(parts, {"decoding": config.decoding})
-        decode.decode_splits(parts, splits, path)
-    say(f"Predictions: {path}")
-    return path

@@ -1,15 +1,16 @@
-"""The record of a finished run."""
+"""What a run says of itself: the lines that it prints, and the record of a finished one."""
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
-from transformers import PretrainedConfig
+from transformers import TrainerCallback
 
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
+from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
@@ -34,50 +35,78 @@ SUMMARY = (
 )
 MEANS = ("ce", "ntl", *DIAGNOSTICS, *OF_NUMBERS, *OF_TEXT)
 CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
+BANNER_ROWS = 1000
 
 
-def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
-    series = {name: [(line["step"], line[name]) for line in lines if name in line] for name in CURVES}
-    probes = [(line["step"], values) for line in lines if isinstance(values := line.get("probe"), dict)]
-    for group in sorted({group for _, values in probes for group in values}):
-        series[f"{PROBE}{group}"] = [(step, values[group]) for step, values in probes if group in values]
-    return {name: thin_curve(points) for name, points in series.items() if points}
+def banner(parts: "RunParts", trainer: "ObjectiveTrainer", folder: Path, step: int = 0) -> list[str]:
+    """Return the lines that a run prints before its first step; it continues from ``step``.
 
-
-def longer_than_train(parts: "RunParts") -> dict[str, float]:
-    """Return test split -> fraction of its examples with more tokens than any training example.
-
-    Tokens of question and answer are counted together: positions beyond the longest training example, for instance, are
-    not learned. A split without examples is left out.
+    The tokens of a step are estimated from the lengths of ``BANNER_ROWS`` training examples.
     """
-    encoded = {split: parts.encoded(split) for split in ("train", *parts.dataset.test_splits)}
-    lengths = {split: rows.lengths(np.arange(len(rows))) for split, rows in encoded.items()}
-    longest = int(lengths.pop("train").max(initial=0))
-    return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
+    config, args, train = parts.config, trainer.args, parts.encoded("train")
+    size = parameters(parts.model)
+    trained = sum(each.numel() for each in parts.model.parameters() if each.requires_grad)
+    rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    chosen = np.linspace(0, len(train) - 1, min(len(train), BANNER_ROWS)).astype(np.int64)
+    tokens = rows * float(np.mean(train.lengths(chosen)))
+    validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
+    devices = f"{args.world_size} x {device_name(args.device)}" if args.world_size > 1 else device_name(args.device)
+    return [
+        folder.name,
+        f"  model   {config.model.name}, {size:,} parameters{'' if trained == size else f', {trained:,} trained'}",
+        f"  device  {devices}",
+        f"  rows    {config.dataset.name}: {len(train):,} to train on, {validation:,} to validate; tests: {tests}",
+        f"  steps   {f'{step:,} of ' if step else ''}{args.max_steps:,}{' done' if step else ''}, "
+        f"each of {rows:,} rows, about {float(f'{tokens:.2g}'):,.0f} tokens",
+        f"  folder  {folder}",
+    ]
 
 
-def _model(parts: "RunParts", trainer: "ObjectiveTrainer") -> dict[str, Any]:
-    found: dict[str, Any] = {"parameters": parameters(parts.model)}
-    if parts.config.base:
-        found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
-    if parts.config.model.pretrained:
-        found |= {"weights": parts.loaded, "shape": shape(parts.model.config)}
-    if trainer.best:
-        best = trainer.best.best
-        found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
-    return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}
+class ProgressLines(TrainerCallback):
+    """Prints lines such as ``step 250/500  loss 1.2340  ce 1.1000  ntl 0.4000  31.0 steps/s  8 s left``."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock: rate and remaining time count from the first step of this process."""
+        self.started = self.last_line = time.monotonic()
+        self.first_step = state.global_step
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Print a line for a training log; evaluations are in metrics.jsonl alone."""
+        if logs is None or "loss" not in logs:
+            return
+        now, done = time.monotonic(), state.global_step - self.first_step
+        if now - self.last_line < SECONDS_BETWEEN and state.global_step < state.max_steps:
+            return
+        self.last_line = now
+        rate = done / (now - self.started)
+        left = (state.max_steps - state.global_step) / rate
+        shown = "  ".join(f"{name} {logs[name]:.4f}" for name in ("loss", "ce", "ntl") if name in logs)
+        self.say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
 
 
-def shape(config: Any) -> dict[str, Any]:
-    """Return the architecture in a model's config: its own integers, and other values of its own if not defaults."""
-    own = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float | str)}
-    common, default = PretrainedConfig().to_dict(), type(config)().to_dict()
-    kept = {
-        name: value
-        for name, value in own.items()
-        if name not in common and not name.endswith("_token_id") and (type(value) is int or value != default.get(name))
-    }
-    return {"model_type": config.model_type, **kept}
+def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
+    """Return the last lines that a run prints: its main metrics by split.
+
+    ``rule`` is the suffix of the metrics' names: "@paper" for the scoring rules of the paper's authors.
+    """
+
+    def shown(key: str, name: str) -> list[str]:
+        value = record.metrics.get(key, math.inf)
+        text = "undefined" if value is None or math.isnan(value) else f"{value:.4g}"
+        return [name.format(text)] if key in record.metrics else []
+
+    lines = []
+    for split in splits:
+        found = [part for name in SUMMARY for part in shown(f"{split}/{name}{rule}", f"{name} {{}}")]
+        lines.append(f"{split}: {', '.join(found)}")
+        for of, references in {"constant answers": ("mean", "median", "mode"), "linear model": (RIDGE,)}.items():
+            pairs = [(name, reference) for name in ("rmse", "mae") for reference in references]
+            if known := [part for n, r in pairs for part in shown(f"{split}/{n}:{r}", f"{n} {{}} ({r})")]:
+                lines.append(f"{split}, {of}: {', '.join(known)}")
+    return lines
 
 
 def build_record(
@@ -95,27 +124,20 @@ def build_record(
     """Build the record of a run: everything that a table, a figure or a paired test reads.
 
     Args:
-        parts: The parts of the run.
-        trainer: The trainer, after training.
-        validation: ``eval_ce``, ``eval_ntl``, diagnostics and decoded metrics at the step that is scored, as far as
-            there are any.
+        validation: Losses, diagnostics and decoded metrics at the step that is scored, under the trainer's names.
         scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
-        overrides: The overrides of the command line.
-        values: The config as ``ntl.config.identity.recorded`` returns it.
-        git: The state of the source tree at the start of the run (``git_state``).
+        values, git: The config (``ntl.config.identity.recorded``) and the source tree at the start of the run.
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
     """
-    config = parts.config
-    values = {**values, "decoding": described(parts.model, config.decoding)}
-    device: torch.device = trainer.args.device
+    config, device = parts.config, trainer.args.device
     of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
     names = [name for name in MEANS if f"eval_{name}" in validation] + of_heads
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
-        config=values,
+        config={**values, "decoding": described(config.decoding)},
         seed=config.seed,
         metrics={**losses, **scores.metrics},
         git=git,
@@ -140,27 +162,33 @@ def build_record(
     )
 
 
-def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
-    """Return the last lines that a run prints: its main metrics by split.
+def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
+    series = {name: [(line["step"], line[name]) for line in lines if name in line] for name in CURVES}
+    for line in lines:
+        probed: Any = line.get("probe", {})
+        for group, value in probed.items():
+            series.setdefault(f"{PROBE}{group}", []).append((line["step"], value))
+    return {name: thin_curve(points) for name, points in series.items() if points}
 
-    ``rule`` is the suffix of the metrics' names: "@paper" for the scoring rules of the paper's authors.
+
+def longer_than_train(parts: "RunParts") -> dict[str, float]:
+    """Return test split -> fraction of its examples with more tokens, question and answer, than any training example.
+
+    A split without examples is left out.
     """
-    lines = []
-    for split in splits:
-        named = {name: f"{split}/{name}{rule}" for name in SUMMARY}
-        shown = [f"{name} {_text(record.metrics[key])}" for name, key in named.items() if key in record.metrics]
-        lines.append(f"{split}: {', '.join(shown)}")
-        for of, references in {"constant answers": ("mean", "median", "mode"), "linear model": (RIDGE,)}.items():
-            known = [
-                f"{name} {_text(record.metrics[key])} ({reference})"
-                for name in ("rmse", "mae")
-                for reference in references
-                if (key := f"{split}/{name}:{reference}") in record.metrics
-            ]
-            if known:
-                lines.append(f"{split}, {of}: {', '.join(known)}")
-    return lines
+    encoded = {split: parts.encoded(split) for split in ("train", *parts.dataset.test_splits)}
+    lengths = {split: rows.lengths(np.arange(len(rows))) for split, rows in encoded.items()}
+    longest = int(lengths.pop("train").max(initial=0))
+    return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
 
 
-def _text(value: float | None) -> str:
-    return "undefined" if value is None or math.isnan(value) else f"{value:.4g}"
+def _model(parts: "RunParts", trainer: "ObjectiveTrainer") -> dict[str, Any]:
+    found: dict[str, Any] = {"parameters": parameters(parts.model)}
+    if parts.config.base:
+        found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
+    if parts.config.model.pretrained:
+        found["weights"] = parts.loaded
+    if trainer.best:
+        best = trainer.best.best
+        found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
+    return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}

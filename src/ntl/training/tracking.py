@@ -1,31 +1,24 @@
-"""Metrics logging: metrics.jsonl, and optionally a mirror of it, in Weights & Biases or in TensorBoard."""
+"""Metrics logging: metrics.jsonl, and optionally a mirror of it in Weights & Biases."""
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainerCallback
 
 from ntl.config import Config, build
 from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
-from ntl.evaluation import extract_answer, read_predictions
 from ntl.system.errors import needs
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redact, redacted
-from ntl.training.folder import is_first
-
-if TYPE_CHECKING:
-    from ntl.training.parts import RunParts
+from ntl.training.checkpoints import is_first
 
 METRICS = "metrics.jsonl"
 # How long the beginning and the end of a run wait for W&B.
 SECONDS_TO_BEGIN, SECONDS_TO_FINISH = 30.0, 15.0
-# The columns of a sample of predictions, and how many it has.
-SAMPLE_COLUMNS, SAMPLE_ROWS = ("question", "target", "answer", "error"), 100
-Rows = Sequence[Sequence[Any]]
 
 
 class MetricsFile(TrainerCallback):
@@ -35,8 +28,7 @@ class MetricsFile(TrainerCallback):
     """
 
     def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
-        self.path = path
-        self.mirror = mirror
+        self.path, self.mirror = path, mirror
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Rewrite the file from the checkpoint's history, which drops later lines, and replay it to the mirror.
@@ -68,24 +60,22 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def public_name(name: str) -> str:
-    """Return the name that trackers show: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
-    if "/" not in name:
-        return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
-    return name if name.startswith(("validation/", "test/")) else f"test/{name}"
-
-
 def _public(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {public_name(name): value for name, value in values.items() if isinstance(value, int | float)}
+    """Under the names that W&B shows: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
+
+    def named(name: str) -> str:
+        if "/" not in name:
+            return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
+        return name if name.startswith(("validation/", "test/")) else f"test/{name}"
+
+    return {named(name): value for name, value in values.items() if isinstance(value, int | float)}
 
 
 class NoMirror:
-    """The mirror of ``tracking=none``, which does nothing; base class of the others.
+    """The mirror of ``tracking=none``, which does nothing; base class of W&B's.
 
-    Whatever a service raises, the run continues: one warning is printed, and nothing more is sent.
+    Whatever the service raises, the run continues: one warning is printed, and nothing more is sent.
     """
-
-    service = ""
 
     def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
         self.tracking, self.warn, self.works = tracking, warn, True
@@ -97,11 +87,12 @@ class NoMirror:
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
-        self._try(self._log, _public({name: value for name, value in line.items() if name != "step"}), line["step"])
+        values = _public({name: value for name, value in line.items() if name != "step"})
+        self._try(self._log, values, int(line["step"]))
 
-    def finish(self, summary: Mapping[str, float | None], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        """Show the final metrics and a table of predictions, and close; ``rows`` is called where they are shown."""
-        self._try(self._finish, _public(summary), columns, rows)
+    def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Show the final metrics, and close."""
+        self._try(self._finish, _public(summary))
 
     def _try(self, action: Callable[..., None], *args: Any) -> None:
         if self.works:
@@ -110,29 +101,26 @@ class NoMirror:
             except Exception as error:
                 self.works = False
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
-                self.warn(f"{self.service} failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
+                self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None: ...
+    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None: ...
 
-    def _log(self, values: Mapping[str, Any], step: float) -> None: ...
+    def _log(self, values: Mapping[str, Any], step: int) -> None: ...
 
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None: ...
+    def _finish(self, summary: Mapping[str, Any]) -> None: ...
 
 
 class WandbMirror(NoMirror):
     """Mirrors the metrics to a W&B run of the run's id, whose client sends them from a process of its own."""
 
-    service = "W&B"
-
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
+    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
 
         # Without a key the client would prompt for one.
-        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
-        self._wandb: Any = wandb
         self._run: Any = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
@@ -142,8 +130,8 @@ class WandbMirror(NoMirror):
             id=folder.name,
             name=folder.name,
             dir=str(folder),
-            config=dict(settings),
-            mode=mode,  # pyright: ignore[reportArgumentType] - WANDB_MODE may be any text
+            config=settings,
+            mode=mode,
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
             reinit="finish_previous",
@@ -151,45 +139,12 @@ class WandbMirror(NoMirror):
             settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
         )
 
-    def _log(self, values: Mapping[str, Any], step: float) -> None:
-        self._run.log(values, step=int(step))
+    def _log(self, values: Mapping[str, Any], step: int) -> None:
+        self._run.log(values, step=step)
 
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        self._run.log({"test/predictions": self._wandb.Table(columns=list(columns), data=[*map(list, rows())])})
+    def _finish(self, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(summary)
         self._run.finish()
-
-
-class TensorboardMirror(NoMirror):
-    """Writes the metrics as TensorBoard's event file in the run's folder. UserError without the package."""
-
-    service = "TensorBoard"
-
-    def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
-        super().__init__(tracking, warn=warn)
-        with needs("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-        self._new_writer: Any = SummaryWriter
-
-    def _start(self, config: Config, folder: Path, settings: Mapping[str, Any]) -> None:
-        # What an earlier process logged is hidden: its lines up to the checkpoint come again.
-        self._writer, self._last = self._new_writer(str(folder), purge_step=0), 0.0
-        self._writer.add_text("config", f"```\n{json.dumps(settings, indent=1)}\n```", 0)
-
-    def _log(self, values: Mapping[str, Any], step: float) -> None:
-        self._last = step
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, int(step))
-        self._writer.flush()
-
-    def _finish(self, summary: Mapping[str, Any], columns: Sequence[str], rows: Callable[[], Rows]) -> None:
-        from ntl.results.render import markdown  # here, as it imports all of what tables are computed by
-
-        cells = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows()]
-        lines = [list(columns), ["---"] * len(columns), *[[*map(markdown.escape, row)] for row in cells]]
-        self._writer.add_text("test/predictions", "\n".join(map(markdown.line, lines)), int(self._last))
-        self._log(summary, self._last)
-        self._writer.close()
 
 
 def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:
@@ -202,31 +157,5 @@ def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:
 
 
 def mirror(tracking: TrackingConfig, warn: Callable[[str], None]) -> NoMirror:
-    """Build the mirror that the config asks for; on all ranks but the first it does nothing.
-
-    Raises:
-        UserError: A package that it needs is not installed.
-    """
+    """Build the mirror that the config asks for; on all ranks but the first it does nothing."""
     return build(tracking, warn=warn) if is_first() else NoMirror(tracking, warn=warn)
-
-
-def sample(parts: "RunParts", path: Path) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield up to ``SAMPLE_ROWS`` predictions of a file, evenly spread, as ``SAMPLE_COLUMNS``.
-
-    The error is |answer - target|; None for a data set of texts, and for an answer that is no number. Plain text has
-    no answers, and so no sample.
-    """
-    header, rows = read_predictions(path)
-    if header["metrics"] == "likelihood":
-        return
-    first: dict[str, int] = {}  # a split's first row: the others follow in the order of the split
-    for index, row in enumerate(rows):
-        first.setdefault(row["split"], index)
-    count = min(SAMPLE_ROWS, len(rows))
-    for index in (place * len(rows) // count for place in range(count)):
-        row = rows[index]
-        question = parts.rows(row["split"])[index - first[row["split"]]]["question"]
-        texts = (row["answer"], row["prediction"])
-        target, answer = map(extract_answer, texts) if header["metrics"] == "number" else (None, None)
-        error = None if target is None or answer is None else float(abs(answer - target))
-        yield question, *texts, error

@@ -27,105 +27,63 @@ from ntl.system.files import remove_parts
 from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
-from ntl.training.checkpoints import (
-    CHECKPOINTS,
-    RUN,
-    STATE,
-    check_data,
-    checkpoint_at,
-    is_whole,
-    keep_newest,
-    not_kept,
-    read_json,
-    step_of,
-    weights_digest,
-)
-from ntl.training.folder import only_one, remove_leftovers, say
-from ntl.training.resume import base_for, check_start, checkpoint_for, describe, processes
+from ntl.training import checkpoints
+from ntl.training.checkpoints import CHECKPOINTS, RECORD, RUN, checkpoint_at, only_one, read_json, say, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
 
-PUBLISHED_AT_TINY = (
-    "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
-)
 GIVEN_AT_RANDOM = (
     "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
     "scale=finetune is meant for these."
-)
-NOT_PAPER = (
-    "scale=finetune model={name}: published weights, trained a little further; scale=paper has the paper's own steps."
 )
 CHOSEN_ON_SCORED = (
     "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
     "chosen on the examples that its scores are of."
 )
-FROM_RANDOM = "scale=finetune model={name}: begins with random weights; model.path=FOLDER or base= gives it others."
-NOTHING_TRAINED = (
-    "trainer.max_steps=0 model={name}: its random weights are scored: nothing is trained and none are loaded."
-)
+FROM_RANDOM = "{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others."
 
 
 def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     """Prepare, train, decode, score and record a run. A run that has a record is not repeated.
 
     An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the readings
-    (``config.beside``) that its record lacks.
+    (``config.beside``) that its record lacks. ``overrides`` are the command line's, for the record, whose path is
+    returned.
 
-    Args:
-        config: The run's config.
-        overrides: The command line's overrides, for the record.
-
-    Returns:
-        The path of record.json.
-
-    Raises:
-        UserError: Something that the config names is missing or does not fit.
-        Busy: Another process is working on this run.
-        Diverged: The loss became NaN or infinite.
-        KeyboardInterrupt: A signal stopped the run, after its checkpoint was saved.
+    UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
+    Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
-    folder, model = Path(config.output_dir) / run_id(config), config.model
-    record_path = folder / "record.json"
-    if record_path.is_file():
-        if not lacking_readings(read_record(record_path).config, plain(config.beside)):
-            return _already_finished(record_path, config)
-    else:
-        if model.pretrained or (source(model) and not config.tokenizer.path):
-            require(source(model), gguf_file(model))
-            check_type(model)
-        if model.pretrained and (said := origin(source(model))):
-            say(f"model={model.name}: {said}; {source(model)}.")
-        _say_of_scale(config, overrides)
-    with only_one(folder):
+    folder = Path(config.output_dir) / run_id(config)
+    record_path = folder / RECORD
+    if not record_path.is_file():
+        _check_model(config)
+    elif not lacking_readings(read_record(record_path).config, plain(config.beside)):
+        return _already_finished(record_path, config)
+    with only_one(folder), one_line_when_full(folder):
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
             return _already_finished(record_path, config)
         config = _with_steps(config)
-        if not (model.pretrained or config.base):
-            if not config.trainer.max_steps:
-                say(NOTHING_TRAINED.format(name=model.name))
-            elif config.scale.name == "finetune":
-                say(FROM_RANDOM.format(name=model.name))
-        checkpoint = checkpoint_for(config, folder, say)
-        base = base_for(config) if config.base and not checkpoint else None
-        with one_line_when_full(folder):
-            return _train(config, folder, overrides, checkpoint, base)
+        is_meant = config.trainer.max_steps and config.scale.name != "finetune"
+        if not (config.model.pretrained or config.base or is_meant):
+            what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
+            say(FROM_RANDOM.format(what=what, name=config.model.name))
+        checkpoint = checkpoints.checkpoint_for(config, folder)
+        base = checkpoints.base_for(config) if config.base and not checkpoint else None
+        return _train(config, folder, overrides, checkpoint, base)
 
 
-run = train
-
-
-def _say_of_scale(config: Config, overrides: Sequence[str]) -> None:
+def _check_model(config: Config) -> None:
     model, scale = config.model, config.scale.name
+    if model.pretrained or (source(model) and not config.tokenizer.path):
+        require(source(model), gguf_file(model))
+        check_type(model)
+    if model.pretrained and (said := origin(source(model))):
+        say(f"model={model.name}: {said}; {source(model)}.")
     if model.pretrained and scale in ("tiny", "small", "hour"):
         say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
-    elif (model.hub_id or model.tokenizer_hub_id) and scale == "tiny":
-        say(PUBLISHED_AT_TINY.format(name=model.name))
-    is_typed = any(word.startswith("scale=") for word in overrides)
-    if model.pretrained and model.hub_id and scale == "finetune" and not is_typed:
-        say(NOT_PAPER.format(name=model.name))
 
 
 def _with_steps(config: Config) -> Config:
@@ -139,7 +97,7 @@ def _with_steps(config: Config) -> Config:
         from ntl.training.parts import RunParts
 
         rows = len(RunParts(config, say).encoded("train"))
-    config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
+    config = replace(config, trainer=in_steps(config.trainer, rows, checkpoints.processes()))
     if config.trainer.epochs:
         say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
     check_keep_steps(config)
@@ -150,11 +108,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
-    from ntl.training.callbacks import STOP, Probe, ProgressLines, StopOnSignal, banner
+    from ntl.training.callbacks import STOP, Probe, StopOnSignal
     from ntl.training.decode import decode_additional, decode_splits, decode_validation, splits_of
     from ntl.training.parts import RunParts
-    from ntl.training.record import build_record, summary
-    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, mirror, sample
+    from ntl.training.record import ProgressLines, banner, build_record, summary
+    from ntl.training.tracking import METRICS, MetricsFile, mirror
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
@@ -163,10 +121,12 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     parts, stop, tracker = RunParts(config, say), StopOnSignal(), mirror(config.tracking, say)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
-        _check_checkpoint(checkpoint, parts, folder)
+        # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
+        prepared = Prepared(build(config.dataset), parts.data_dir)
+        checkpoints.check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
-        check_start(checkpoint, made_of, bf16)
+        checkpoints.check_start(checkpoint, made_of, bf16)
         say(f"Continuing from {checkpoint}.")
     elif base:
         before = read_json(base / RUN)["made_of"].get("tokenizer")
@@ -180,7 +140,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     trainer = ObjectiveTrainer(
         parts,
         folder / CHECKPOINTS,
-        run={**describe(config, folder.name), "made_of": made_of, "bf16": bf16},
+        run={**checkpoints.describe(config, folder.name), "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
         decoded=partial(decode_validation, parts) if is_decoded(config.trainer) else None,
         started=started,
@@ -190,10 +150,9 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         _make_folder(folder, parts)
         if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
             (folder / METRICS).unlink(missing_ok=True)
-    for line in banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0):
-        say(line)
-    if is_first and (line := other_shape(config.model)):
-        say(line)
+    for line in (*banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0), other_shape(config.model)):
+        if line:
+            say(line)
     tracker.start(config, folder, parameters(parts.model))
     trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
     trainer.add_callback(ProgressLines(say))
@@ -222,31 +181,32 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         load_model(parts.model, checkpoint_at(folder, scored))
     splits = splits_of(parts, config.decoding)
     scores = decode_splits(parts, splits, folder / PREDICTIONS)
-    beside = decode_additional(parts, config.beside, folder)
+    additional = decode_additional(parts, config.beside, folder)
     if is_first:
-        scores.metrics.update(beside)
+        scores.metrics.update(additional)
         found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
         record = build_record(parts, trainer, validation, scores, **found)
-        write_record(folder / "record.json", record)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
-        keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)
+        checkpoints.keep_newest(
+            folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None
+        )
+        write_record(folder / RECORD, record)
         for line in summary(record, splits, "@paper" if config.paper_compat else ""):
             say(line)
-        say(f"Record: {folder / 'record.json'}")
-        tracker.finish(record.metrics, SAMPLE_COLUMNS, lambda: [*sample(parts, folder / PREDICTIONS)])
+        say(f"Record: {folder / RECORD}")
+        tracker.finish(record.metrics)
     trainer.accelerator.wait_for_everyone()
-    return folder / "record.json"
+    return folder / RECORD
 
 
 def _check_parts(parts: "RunParts") -> None:
-    from ntl.training.checks import check_answers, check_intervals, check_lengths
+    from ntl.training.checks import check_decodings, check_lengths
     from ntl.training.decode import decode_in_training, splits_of
 
     config = parts.config
     check_lengths(parts)
     decodings = {"decoding": config.decoding, **{f"beside.{name}": each for name, each in config.beside.items()}}
-    check_intervals(parts, decodings)
-    check_answers(parts, decodings)
+    check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
         say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
     for decoding in decodings.values():
@@ -254,21 +214,6 @@ def _check_parts(parts: "RunParts") -> None:
         if isinstance(decoding, TreeConfig) and config.model.pretrained:
             # Not every model has the cache that it needs, which only trying tells.
             decode_in_training(parts, decoding, [parts.encoded(splits[0])[0]])
-
-
-def _check_checkpoint(checkpoint: Path, parts: "RunParts", folder: Path) -> None:
-    from ntl.training.best import best_of
-
-    # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
-    prepared, trainer = Prepared(build(parts.config.dataset), parts.data_dir), parts.config.trainer
-    check_data(checkpoint, prepared.digests() or parts.prepared.digests())
-    if trainer.best and trainer.max_steps:
-        best = best_of(read_json(checkpoint / STATE)["log_history"], trainer.best).step
-        if best and best != step_of(checkpoint) and not is_whole(at_best := checkpoint_at(folder, best)):
-            raise UserError(
-                f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where "
-                f"{checkpoint} comes from, or start over with resume=never."
-            )
 
 
 def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
@@ -281,7 +226,7 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        made_of["base"] = weights_digest(base)
+        made_of["base"] = checkpoints.weights_digest(base)
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
         made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
     return made_of
@@ -322,19 +267,17 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
             "remove the run's folder to train it on the changed data."
         )
-    if gone := not_kept(folder, config.keep_steps):
+    if gone := checkpoints.not_kept(folder, config.keep_steps):
         raise UserError(
             f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
             "the folder, and the same command trains it again."
         )
-    remove_leftovers(folder, config.trainer.keep_checkpoints_after)
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
         # Imported here, because it imports torch.
-        from ntl.training.decode import add_readings
+        from ntl.training.predictor import add_readings
 
-        with one_line_when_full(folder):
-            add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
+        add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded = record.config.get("decoding", {})

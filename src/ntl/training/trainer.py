@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, TrainerCallback
+from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
@@ -19,11 +19,10 @@ from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
 from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.arguments import training_arguments
-from ntl.training.best import KeepBest
+from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
+from ntl.training.callbacks import KeepBest, SaveAt
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_json, write_manifest
-from ntl.training.micro_batches import micro_batches
 from ntl.training.parts import RunParts
-from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
 # Sums at the end of those of a step or an example, of an objective that has them.
@@ -47,30 +46,14 @@ def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
     return {**means(sums[:-NUM_DIAGNOSED]), **diagnostic_means(sums[-NUM_DIAGNOSED:])}
 
 
-class SaveAt(TrainerCallback):
-    """Saves a checkpoint at each of the given steps, in addition to those of ``save_steps``."""
-
-    def __init__(self, steps: Sequence[int]) -> None:
-        self.steps = frozenset(steps)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        control.should_save |= state.global_step in self.steps
-
-
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.training.objectives``), whose forward returns a `JointLoss`.
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts.
-
-    Args:
-        parts: The parts of the run.
-        checkpoints: Folder that checkpoints are written to.
-        run: Description of the run, stored in each checkpoint (``ntl.training.resume.describe``).
-        callbacks: Further callbacks.
-        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
-        started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``),
+    ``decoded`` decodes the validation examples and returns metrics that each evaluation then has, too, and ``started``
+    is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
@@ -90,8 +73,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
-                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
-                "trainer.batch_size in favour of trainer.accumulation_steps."
+                "router loss of a mixture of experts is that of a whole batch; set it to 0, and lower batch_size."
             )
         parts.warn_of_lost_text("train")
         own_cache = getattr(parts.model.config, "use_cache", None)
@@ -119,7 +101,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.best:
             self.add_callback(self.best)
         self.masking = parts.masking()
-        self.recent = RecentSteps()
+        # Number, example indices (B,) and losses of the batches of this rank's steps since the loss was last known to
+        # be finite. They stay on their device, so that recording them does not wait for the GPU.
+        self.recent: list[tuple[int, list[torch.Tensor], list[torch.Tensor]]] = []
         # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
         # With masking, the numbers of masked tokens and of all tokens follow.
         self.num_losses = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
@@ -143,7 +127,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         # The batches of all ranks at a step have similar lengths together, so the sampler gets their total size.
         seed, batch_size = self.args.data_seed or 0, self._train_batch_size * self.args.world_size
         sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.config.length_bucketing)
-        self.add_callback(EpochOfSampler(sampler))
+        self.add_callback(sampler)
         return sampler
 
     # ---- the loss
@@ -156,15 +140,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if not batches:
             return batches, None
         indices = [batch.pop(INDEX) for batch in batches]
-        self.recent.begin(self.state.global_step + 1, indices)
+        self.recent.append((self.state.global_step + 1, indices, []))
         if self.masking:
             step, size, ranks = self.state.global_step, self._train_batch_size, self.args.world_size
             for number, (batch, examples) in enumerate(zip(batches, indices, strict=True)):
                 # Ranks take batches in turn, so that this is the row of one process with larger batches.
                 row = (number * ranks + self.args.process_index) * size
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
-        if self.config.normalization is Normalization.micro_batch:
-            return batches, None
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
         counts = torch.stack([self._objective().count(batch["labels"]) for batch in batches]).sum(0)
         return batches, self._sum_over_ranks(counts)
@@ -207,7 +189,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
-        self.recent.add(loss)
+        self.recent[-1][2].append(loss.detach())
         tokens = inputs["attention_mask"].sum()
         if "decoder_input_ids" in inputs:
             tokens = tokens + (inputs["labels"] != IGNORE_INDEX).sum()
@@ -270,14 +252,16 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if not math.isfinite(loss):
             raise self._diverged(f"the {which} loss is {loss}")
         if which == "training":
-            self.recent.forget()
+            del self.recent[:-1]  # the update of the last one may still have broken the weights
 
     def _diverged(self, what: str) -> Diverged:
-        step, indices = self.recent.blame()
+        nothing = (self.state.global_step, [], [])
+        broken = [step for step in self.recent if not all(bool(torch.isfinite(loss)) for loss in step[2])]
+        step, indices, _ = [*broken[:1], *self.recent[-1:], nothing][0]
+        examples = [self.parts.example_id("train", int(index)) for batch in indices for index in batch]
         checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
         return Diverged(
-            f"{what} at step {step or self.state.global_step}; "
-            f"its examples: {', '.join(self.parts.example_id('train', index) for index in indices) or 'none'}; "
+            f"{what} at step {step}; its examples: {', '.join(examples) or 'none'}; "
             f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
             "a lower trainer.lr or trainer.max_grad_norm may help."
         )
@@ -350,14 +334,3 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.is_world_process_zero():  # the sums are over all ranks
             self.meters += torch.tensor(counted["meters"], dtype=torch.float64, device=self.args.device)
             self.seen += torch.tensor(counted["seen"], device=self.args.device)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        optimizer: Any = self.optimizer
-        if checkpoint and optimizer:
-            taken = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
-            if taken and max(taken) != self.state.global_step:
-                raise UserError(
-                    f"{checkpoint}: its optimizer has taken {max(taken)} steps, and its state is that of step "
-                    f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
-                )

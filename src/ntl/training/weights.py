@@ -1,6 +1,5 @@
 """The weights of a model: in a checkpoint, and sharded over the ranks of a run."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from ntl.training.checkpoints import WEIGHTS
 ADAPTERS = "trained.safetensors"
 
 
-def has_adapters(model: nn.Module) -> bool:
-    """Return whether the model has LoRA adapters."""
+def _has_adapters(model: nn.Module) -> bool:
     return any(LORA in name for name, _ in model.named_parameters())
 
 
@@ -26,7 +24,7 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
 
     ``state`` passes the full weights of a sharded model.
     """
-    if has_adapters(model):
+    if _has_adapters(model):
         folder.mkdir(parents=True, exist_ok=True)
         adapters = {name: tensor.contiguous() for name, tensor in trained_state(model).items()}
         safetensors.torch.save_file(adapters, folder / ADAPTERS)
@@ -35,10 +33,8 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
 
 
 def load_model(model: Any, folder: Path) -> None:
-    """Load what ``save_model`` wrote. RuntimeError if the weights are those of another model."""
-    if has_adapters(model):
-        if not (folder / ADAPTERS).is_file():
-            raise RuntimeError("no adapters")
+    """Load what ``save_model`` wrote of the same model."""
+    if _has_adapters(model):
         load_trained(model, safetensors.torch.load_file(folder / ADAPTERS))
         return
     try:
@@ -49,13 +45,9 @@ def load_model(model: Any, folder: Path) -> None:
 
 def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
     # Some architectures, such as mixtures of experts, are saved under the names of their published checkpoints.
-    options = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
     # FSDP replaces the class of a sharded model with a subclass; this is the original class.
     model_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
-    saved, info = model_class.from_pretrained(folder, **options)
-    if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
-        raise RuntimeError("other names or shapes")
-    return saved.state_dict()
+    return model_class.from_pretrained(folder, config=model.config, dtype=model.dtype).state_dict()
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -63,24 +55,17 @@ def is_sharded(model: nn.Module) -> bool:
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
+@torch.no_grad()
 def load_sharded(model: nn.Module, folder: Path) -> None:
-    """Load the weights of a checkpoint, which every rank reads itself, into a sharded model.
-
-    Raises:
-        RuntimeError: The weights are those of another model.
-    """
-    whole: Mapping[str, torch.Tensor] = safetensors.torch.load_file(folder / WEIGHTS)
-    parameters = dict(model.named_parameters())
+    """Load the weights of a checkpoint of the same model, which every rank reads itself, into a sharded model."""
+    whole, parameters = safetensors.torch.load_file(folder / WEIGHTS), dict(model.named_parameters())
     if not parameters.keys() <= whole.keys():
         whole = _renamed_state(model, folder)
     for name, parameter in parameters.items():
-        if name not in whole:
-            raise RuntimeError(f"no weight {name!r}")
         value = whole[name].to(parameter.device)
         if isinstance(parameter, DTensor):
             value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
-        with torch.no_grad():
-            parameter.copy_(value)
+        parameter.copy_(value)
 
 
 def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -90,14 +75,13 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """
     # The module says which are tied: an empty shard has no address.
     owner = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
-    whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    whole: dict[Any, torch.Tensor] = {}
     state = {}
     for name, value in model.state_dict().items():
-        sharded = isinstance(value, DTensor)
-        key = owner[name] if name in owner else value.data_ptr(), value.shape
+        key = owner.get(name, name)
         if key not in whole:
             # Moved to the CPU one by one: all full tensors together may not fit on one device.
-            whole[key] = (value.full_tensor() if sharded else value).cpu()
+            whole[key] = (value.full_tensor() if isinstance(value, DTensor) else value).cpu()
         state[name] = whole[key]
     return state
 

@@ -8,7 +8,8 @@ import pytest
 from ntl.config import run_id
 from ntl.config.composition import read_config
 from ntl.results import read_record
-from ntl.training import objectives, run
+from ntl.training import objectives
+from ntl.training.train import train
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def added(add_recipe: Callable[..., None]) -> Iterator[None]:
 @pytest.mark.usefixtures("added")
 def test_a_module_and_a_yaml_are_enough(small) -> None:
     config = small("objective=numbers_only", "trainer.max_steps=2", "trainer.logging_steps=1")
-    record = run(config)
+    record = train(config)
     assert len(read_record(record).curves["loss"]) == 2
     restored = read_config(record.parent)
     assert restored.objective == config.objective

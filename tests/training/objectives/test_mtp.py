@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ntl.config import UserError, compose
+from ntl.config import UserError
 from ntl.config.loss import MTPConfig
 from ntl.losses import ce_ntl
 from ntl.losses.kinds import Terms
 from ntl.models.mtp import Decoder, add_heads
 from ntl.numbers import NumberVocabulary
-from ntl.results import read_record
-from ntl.training import run
 from ntl.training.objectives.mtp import MultiTokenPrediction, labels_ahead
+from ntl.training.train import train
 
 IGNORED, END, VOCABULARY = -100, 20, 24
 SHAPES: dict[str, dict[str, Any]] = {
@@ -232,44 +231,11 @@ def test_wrong_uses() -> None:
         add_heads(moe, MTPConfig())
 
 
-@pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        ("model=t5_tiny", "model=t5_tiny objective=mtp: this objective is for models of the family decoder"),
-        ("objective.head_weights=[1]", "give one factor for each head"),
-        ("objective.head_weights=[1,-1]", "each must be finite and at least 0"),
-        ("objective.variant=causal objective.kind=sequential", "leave one of the two out"),
-        ("objective.variant=linear objective.keep_depth=true", "has no effect"),
-    ],
-)
-def test_wrong_combinations(override: str, line: str) -> None:
-    with pytest.raises(UserError, match=line):
-        compose(["objective=mtp", *override.split()])
-
-
-@pytest.mark.parametrize("kind", ["parallel", "sequential"])
-def test_a_run_resumed_is_the_run(kind: str, small: Callable[..., Any], tmp_path: Any) -> None:
-    """Interrupted and resumed, and accumulated, it is the uninterrupted run; it decodes with every decoding."""
-    own = ["objective=mtp", "objective.heads=3", f"objective.kind={kind}", "trainer.eval_steps=12"]
-    whole = read_record(run(small(*own, f"output_dir={tmp_path / 'whole'}")))
-    folder = next((tmp_path / "whole").iterdir())
-    assert {f"validation/{name}/head{head}" for name in ("ce", "ntl") for head in (2, 3)} <= whole.metrics.keys()
-    assert "validation/accuracy/head1" in whole.metrics
-    first = folder / "checkpoints" / "checkpoint-6"
-    again = read_record(run(small(*own, f"output_dir={tmp_path / 'again'}", f"resume={first}")))
-    assert again.metrics == whole.metrics
-    assert again.curves == whole.curves
-    accumulated = [*own, "trainer.batch_size=2", "trainer.accumulation_steps=8", f"output_dir={tmp_path / 'eight'}"]
-    for name, value in read_record(run(small(*accumulated))).metrics.items():
-        if name.startswith("validation/ce"):
-            assert value == pytest.approx(whole.metrics[name], rel=1e-4)
-
-
 def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
-    from ntl.training.decode import restore
+    from ntl.training.predictor import restore
 
     own = ["objective=mtp", "model.n_layer=3", "objective.heads=3"]
-    record = run(small(*own))
+    record = train(small(*own))
     parts, checkpoint = restore(record.parent)
     assert len(parts.model.mtp_heads) == 2
     assert parts.model.config.num_hidden_layers == 1

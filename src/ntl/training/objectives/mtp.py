@@ -71,11 +71,8 @@ class MultiTokenPrediction(NextToken):
     ) -> JointLoss:
         """Compute the total, and sums and counts of the terms of each head.
 
-        Args:
-            input_ids: (B, T).
-            attention_mask: (B, T).
-            labels: (B, T), the next tokens, as of `NextToken`.
-            counts: (H, 2), the denominators of the total in training; by default those of this batch.
+        ``labels`` (B, T) are the next tokens, as of `NextToken`, and ``counts`` (H, 2) the denominators of the total in
+        training, by default those of this batch.
         """
         how = "reference"
         if self.training:
@@ -95,8 +92,8 @@ class MultiTokenPrediction(NextToken):
             return self.weights[index] * joint.total
 
         total = self._total(heads, loss)
-        of_heads = [found[index] for index in range(self.num_heads)]
-        return of_heads[0]._replace(total=total, heads=tuple(head for each in of_heads for head in each.heads))
+        of_heads = tuple(head for index in range(self.num_heads) for head in found[index].heads)
+        return found[0]._replace(total=total, heads=of_heads)
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """Return how many labels CE and NTL count at each head, (H, 2)."""
@@ -120,13 +117,12 @@ class MultiTokenPrediction(NextToken):
         return joint._replace(heads=((joint.base, joint.number, correct),))
 
     def _total(self, heads: Heads, loss: HeadLoss) -> torch.Tensor:
-        with_gradient = torch.is_grad_enabled() and self.training
-        if with_gradient and self.settings.one_at_a_time and not is_sharded(self.model):
+        again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time
+        if again and not is_sharded(self.model):
             modules = nn.ModuleList(heads.modules)
             parameters = [each for each in modules.parameters() if each.requires_grad]
             return _OneAtATime.apply(heads, loss, heads.trunk, *parameters)
         # Sharded weights are gathered by hooks of the backward pass, so that each head is computed again there.
-        again = with_gradient and self.settings.one_at_a_time
         total: Any = 0.0
         for chain in heads.chains:
             states = heads.trunk
@@ -148,7 +144,7 @@ class _OneAtATime(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        gradients = _Gradients([trunk, *parameters])
+        gradients = _Gradients(1 + len(parameters))
         totals = []
         for chain in heads.chains:
             states, held = trunk.detach().requires_grad_(), []
@@ -184,43 +180,27 @@ class _OneAtATime(torch.autograd.Function):
 
 
 class _Gradients:
-    """Sums of the gradients of some tensors, None for one without any.
+    """Sums of the gradients of some tensors, None for one without any."""
 
-    A sum is changed in place only if it was made here: what autograd returns for two tensors may be one.
-    """
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._sums: list[torch.Tensor | None] = [None for _ in tensors]
-        self._made: set[int] = set()
+    def __init__(self, count: int) -> None:
+        self._sums: list[torch.Tensor | None] = [None] * count
 
     def add(self, output: torch.Tensor, gradient: Any, leaf: torch.Tensor, parameters: Any) -> torch.Tensor:
         """Add the gradients of the parameters; return that of the leaf."""
-        others: list[Any]
         with torch.autocast(leaf.device.type, enabled=False):
             own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
-        for place in range(len(others)):
-            each, others[place] = others[place], None
-            if each is not None:
-                self.add_to(place + 1, each)
+        for place, each in enumerate(others, 1):
+            self.add_to(place, each)
         return torch.zeros_like(leaf) if own is None else own
 
-    def add_to(self, place: int, gradient: torch.Tensor) -> None:
+    def add_to(self, place: int, gradient: torch.Tensor | None) -> None:
         held = self._sums[place]
         if held is None:
-            self._sums[place] = gradient
-        elif place in self._made:
+            # A copy, which may be changed in place: what autograd returns for two tensors may be one.
+            self._sums[place] = None if gradient is None else gradient.clone()
+        elif gradient is not None:
             held.add_(gradient)
-        else:
-            self._sums[place] = held + gradient
-            self._made.add(place)
 
     def scaled(self, factor: torch.Tensor) -> list[torch.Tensor | None]:
-        """Return the sums times a factor, and forget them."""
-        found: list[torch.Tensor | None] = []
-        for place in range(len(self._sums)):  # each is freed before the next one is scaled
-            each, self._sums[place] = self._sums[place], None
-            if each is not None:
-                value = factor.to(each.dtype)
-                each = each.mul_(value) if place in self._made else each * value
-            found.append(each)
-        return found
+        """Return the sums times a factor. They are no longer held here."""
+        return [None if each is None else each.mul_(factor.to(each.dtype)) for each in self._sums]

@@ -4,8 +4,9 @@ Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -65,15 +66,12 @@ class NextToken(nn.Module):
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
-        If the loss has no number term (its weight is then 0), ``number`` is the term of ``loss=ntl_was``, as a
-        diagnostic without a graph.
+        Without a number term (its weight is then 0), ``number`` is that of ``loss=ntl_was``, as a diagnostic without a
+        graph.
 
         Args:
-            input_ids: (B, S); for a decoder, (B, T).
-            attention_mask: Like ``input_ids``.
-            labels: (B, T), -100 at positions without a label. The logits at position t predict the label at t:
-                ``ntl.data.collate`` has shifted the labels already.
-            decoder_input_ids: (B, T), for an encoder-decoder.
+            input_ids, attention_mask: (B, S); for a decoder, (B, T).
+            labels, decoder_input_ids: (B, T). Labels are shifted already, those at t are predicted at t, or -100.
             counts: (2,), the denominators of the total in training. If not given, they are the counts of this batch,
                 and the implementation is ``reference``, as in evaluation.
         """
@@ -81,10 +79,9 @@ class NextToken(nn.Module):
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
             return self._from_hidden(hidden_BTD, labels, counts)
-        decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
-        output = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._router_arguments()
-        )
+        more: dict[str, Any] = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
+        more |= {"output_router_logits": self.training} if self.router_weight else {}
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **more)
         return self._from_logits(output.logits, labels, counts, how, output)
 
     def _from_hidden(self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> JointLoss:
@@ -100,22 +97,22 @@ class NextToken(nn.Module):
         rows_of = partial(number_rows, logits_BTV)
         self._diagnose(rows_of, labels)
         if how != "reference":
-            assert counts is not None
             joint = self._joint_loss(logits_BTV, labels, counts, how)
             joint = self._with_ntl_was(joint, rows_of, labels)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
-            return joint._replace(total=joint.total + mean(aux_sum, counts[0]), aux_sum=aux_sum.detach())
+            total = joint.total + mean(aux_sum, cast(torch.Tensor, counts)[0])
+            return joint._replace(total=total, aux_sum=aux_sum.detach())
         number_vocab, terms = self._number_vocab_on(logits_BTV.device), self.terms
         ce_sum = self._sum(terms.base, logits_BTV, labels, number_vocab)
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
             ntl_sum = self._sum(terms.number if terms.numbers else ntl_was, logits_BTV, labels, number_vocab)
         if self.training:
             labelled, numbers = self._count(labels)
-            aux_sum, over = self._router_loss(output, ce_sum) * labelled, counts
+            aux_sum = self._router_loss(output, ce_sum) * labelled
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._label_masks(labels))
-            aux_sum, over = torch.zeros_like(ce_sum), None
-        over = None if over is None else (over[0], over[1])
+            aux_sum, counts = torch.zeros_like(ce_sum), None
+        over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
 
     def _implementation(self, device: torch.device) -> str:
@@ -123,29 +120,17 @@ class NextToken(nn.Module):
         if chosen != "auto":
             return chosen
         if self._automatic is None:
-            self._automatic = "linear" if self._linear_is_faster(device) else "reference"
+            is_plain = self.terms.knows and not self.router_weight and not is_sharded(self.model)
+            self._automatic = "reference"
+            if is_plain and is_faster(device, embedding_rows(self.model)):
+                with suppress(UserError):  # the model does not compute its logits by a plain linear head
+                    checked_lm_head(self.model)
+                    self._automatic = "linear"
         return self._automatic
 
-    def _linear_is_faster(self, device: torch.device) -> bool:
-        if self.router_weight or not self.terms.knows or is_sharded(self.model):
-            return False
-        if not is_faster(device, embedding_rows(self.model)):
-            return False
-        try:
-            checked_lm_head(self.model)
-        except UserError:  # the model does not compute its logits by a plain linear head
-            return False
-        return True
-
     def _joint_loss(
-        self,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        counts: torch.Tensor | None,
-        how: str,
-        head: LMHead | None = None,
+        self, inputs: torch.Tensor, labels: torch.Tensor, counts: Any, how: str, head: LMHead | None = None
     ) -> JointLoss:
-        assert counts is not None
         joint = joint_loss(
             self.terms,
             inputs,
@@ -173,9 +158,6 @@ class NextToken(nn.Module):
             with torch.no_grad():
                 rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
             self.diagnosed = diagnostic_sums(rows, per_example=not self.training)
-
-    def _router_arguments(self) -> dict[str, bool]:
-        return {"output_router_logits": self.training} if self.router_weight else {}
 
     def _router_loss(self, output: Any, ce_sum: torch.Tensor) -> torch.Tensor:
         return self.router_weight * output.aux_loss if self.router_weight else torch.zeros_like(ce_sum)

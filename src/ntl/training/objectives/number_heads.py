@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig, RegressionConfig
@@ -18,7 +18,7 @@ from ntl.losses.sums import SumCount
 from ntl.models.interface import target_scale
 from ntl.models.xval import XValForMaskedNumber
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.terms import number_term
+from ntl.system.errors import UserError
 
 # A mean or a spread of the answers from which a head that begins near 0 takes most of a short run to get there.
 FAR_FROM_ZERO = 20.0
@@ -42,7 +42,11 @@ def scale_targets(
 
 
 class _NumberHead(nn.Module):
-    """Base class; the number term is a function of predictions and targets (B,), such as ``squared_error``."""
+    """Base class; the number term is a function of predictions and targets (B,), such as ``squared_error``.
+
+    ``labels`` (B,) and ``counts`` (2,), the denominators of the total, are as of `NextToken`: the counts are those of
+    the batch by default.
+    """
 
     def __init__(
         self,
@@ -53,20 +57,17 @@ class _NumberHead(nn.Module):
         number_vocab: NumberVocabulary | None = None,
     ) -> None:
         super().__init__()
+        if not terms.numbers:
+            raise UserError(
+                "loss.number: this objective trains a number head and needs a function such as squared_error."
+            )
         self.config = model.config
         self.model = model
         self.terms = terms
-        self.squared_error = number_term(terms)
+        self.squared_error = terms.numbers[0]
 
-    def _joint(
-        self,
-        ce_B: torch.Tensor,
-        labelled_B: torch.Tensor,
-        errors_B: torch.Tensor,
-        one_B: torch.Tensor,
-        counts: torch.Tensor | None,
-    ) -> JointLoss:
-        parts = (ce_B, labelled_B, errors_B, one_B, torch.zeros_like(ce_B))
+    def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:
+        parts = (ce_B, labelled_B, errors_B, torch.ones_like(labelled_B), torch.zeros_like(ce_B))
         ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
         over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, over)
@@ -76,27 +77,19 @@ class Regression(_NumberHead):
     """Squared error of a sequence-classification model with one label (paper, Table 4); it predicts no token."""
 
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        counts: torch.Tensor | None = None,
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, counts: Tensor | None = None
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total; CE is 0 with a count of 0.
 
-        Args:
-            input_ids: (B, S).
-            attention_mask: Like ``input_ids``.
-            labels: (B,) float, the answers' values in their own unit.
-            counts: (2,), the denominators of the total; by default those of this batch.
+        ``input_ids`` and ``attention_mask`` are (B, S), ``labels`` float: the answers' values in their own unit.
         """
         outputs_B = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits.squeeze(-1)
         mean, unit = target_scale(self.config)
         errors_B = self.squared_error(outputs_B, (labels - mean) / unit, reduction="none")
-        none_B, one_B = torch.zeros_like(errors_B), torch.ones_like(labels, dtype=torch.int64)
-        return self._joint(none_B, none_B.long(), errors_B, one_B, counts)
+        none_B = torch.zeros_like(errors_B)
+        return self._joint(none_B, none_B.long(), errors_B, counts)
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
+    def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""
         return torch.tensor([0, labels.numel()], device=labels.device)
 
@@ -108,26 +101,18 @@ class MaskedNumber(_NumberHead):
     """
 
     def forward(
-        self,
-        labels: torch.Tensor,
-        number_labels: torch.Tensor,
-        counts: torch.Tensor | None = None,
-        **inputs: torch.Tensor,
+        self, labels: Tensor, number_labels: Tensor, counts: Tensor | None = None, **inputs: Tensor
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
-        Args:
-            labels: (B,), the token that was masked.
-            number_labels: (B,) float, its value on the scale of the inputs, sign(x) ln(1 + |x|).
-            counts: (2,), the denominators of the total; by default those of this batch.
-            inputs: The inputs of ``XValForMaskedNumber``.
+        ``labels`` are the tokens that were masked, ``number_labels`` (B,) their values on the scale of the inputs,
+        sign(x) ln(1 + |x|), and ``inputs`` those of ``XValForMaskedNumber``.
         """
         output = self.model(**inputs)
         ce_B = self.terms.base(output.logits, labels, reduction="none")
         errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
-        one_B = torch.ones_like(labels)
-        return self._joint(ce_B, one_B, errors_B, one_B, counts)
+        return self._joint(ce_B, torch.ones_like(labels), errors_B, counts)
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
+    def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""
         return torch.full((2,), labels.numel(), device=labels.device)
