@@ -266,6 +266,8 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
     step, trainer = int(state["global_step"]), config.trainer
     if step > trainer.max_steps:
         raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
+    if step_of(checkpoint) not in (-1, step):
+        raise UserError(f"{checkpoint}: its state is that of step {step}; give the folder the name checkpoint-{step}.")
     changed = _differences(before["config"], now["config"])
     if MAX_STEPS in changed and _is_on_the_way(step, before["config"], config):
         del changed[MAX_STEPS]
