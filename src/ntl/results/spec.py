@@ -19,6 +19,7 @@ TABLE_FOLDER = CONFIG_DIR / "table"
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on a page
+SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a heading calls them
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -77,7 +78,7 @@ class ColumnSpec:
     """``format``, ``short`` (of the page) and ``paper_format`` are Python format specs.
 
     ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
-    header then begins with the split. ``details`` columns are in the CSV alone.
+    header then ends with the split. ``details`` columns are in the CSV alone.
     """
 
     metric: str = MISSING
@@ -251,7 +252,8 @@ def _name_columns(block: BlockSpec) -> None:
     for column in block.columns:
         split, _, name = column.metric.partition("/")
         reading = name.partition("@")[2]
-        given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
+        heading = metric_of(column.metric).heading
+        given = f"{heading} ({SPLITS.get(split, split)})" if several else heading
         column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 

@@ -98,8 +98,7 @@ class Difference:
     """``row`` minus ``against`` in a column, paired by seed.
 
     ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy). ``p`` is
-    the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory comparison
-    of the table, None for the ``primary`` one.
+    the exact sign-flip p over the seeds, None below two; nothing is corrected for the number of comparisons.
     """
 
     row: RowSpec
@@ -109,7 +108,6 @@ class Difference:
     examples: tuple[float, float, float] | None
     p: float | None
     primary: bool
-    holm: float | None = None
 
 
 @dataclass(frozen=True)

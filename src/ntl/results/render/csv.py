@@ -9,7 +9,7 @@ from ntl.results.table import Cell, Difference, Row, Table
 NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
     *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
-    *("paper_mean", "paper_sd", "minus_paper", "agree", "p", "p_holm", "primary", "seeds", "values", "records"),
+    *("paper_mean", "paper_sd", "minus_paper", "agree", "p", "primary", "seeds", "values", "records"),
     *("command", "text"),
 )
 
@@ -40,7 +40,7 @@ def _difference(each: Difference) -> dict[str, Any]:
         "metric": each.column.metric,
         **_numbers(each.paired.differences),
         **({"low": each.examples[1], "high": each.examples[2]} if each.examples else {}),
-        **{"agree": each.paired.agree, "p": each.p, "p_holm": each.holm, "primary": each.primary},
+        **{"agree": each.paired.agree, "p": each.p, "primary": each.primary},
     }
 
 
