@@ -43,7 +43,8 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         )
         blocks.append(found)
         if pair:
-            finding = find_primary(wanted, pair, found)
+            more = block.scales[scale].heuristics_of(endpoint.metric)
+            finding = find_primary(wanted, pair, found, more)
     return Table(spec, scale, heading(spec, scale, parts), blocks, finding)
 
 
@@ -169,7 +170,7 @@ def differences(
     return found
 
 
-def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block) -> str:
+def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heuristics: Mapping[str, float]) -> str:
     """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
     first, second, header = row.spec.label, against.spec.label, endpoint.header
@@ -178,7 +179,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block) -> str:
         return f"No run of a common seed of {first} and {second} yet."
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
     base = [each.values[endpoint.metric] for each in group if each.spec.role is Role.baseline]
-    heuristic, outcome, after = unbeaten(endpoint, base, group, {}), found.outcome(says_better=True), ""
+    heuristic, outcome, after = unbeaten(endpoint, base, group, heuristics), found.outcome(says_better=True), ""
     if heuristic:
         lead = f"{first} and {second} cannot be compared in {header}: the baseline does not beat {heuristic}"
     elif outcome is Outcome.equivalent:

@@ -53,19 +53,19 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     spec = load_verdicts(known=[table.spec for table in tables])
     verdicts = judge(spec, tables)
     sentences = learnt(spec, verdicts)
-    text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences, tables)}\n{END}{after}"
+    text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences)}\n{END}{after}"
     return {page: results_page(verdicts, sentences, tables), readme: text}
 
 
 def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
-    """``results/README.md``: what was learnt, the verdicts, the figures, the index of tables, then the evidence."""
-    parts = [*_verdicts(verdicts, sentences), *_figures(), *_index(tables), *_evidence(verdicts)]
+    """``results/README.md``: what was learnt, verdicts, figures, tables of the paper and of ours, then the evidence."""
+    parts = [*_verdicts(verdicts, sentences), *_figures(), *_of_paper(tables), *_index(tables), *_evidence(verdicts)]
     return "\n".join(["# Results", "", _ABOUT, "", *parts])
 
 
-def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
-    """The generated part of README: what was learnt, the verdicts, and the tables and figures of the paper."""
-    return "\n".join([*_claim_lines(verdicts, sentences), *_of_paper(tables), "", _UNKNOWN])
+def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str:
+    """The generated part of README: what was learnt, and a line of verdicts for each kind of claim."""
+    return "\n".join(_claim_lines(verdicts, sentences))
 
 
 def _verdicts(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator[str]:
@@ -81,7 +81,8 @@ def _verdicts(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator
 
 def _figures() -> Iterator[str]:
     yield from ["## Figures", "", "Captions, and the figures of the paper, are in [figures](figures/README.md).", ""]
-    for spec in map(load_figure_spec, figure_names()):
+    names = sorted(figure_names(), key=lambda name: name != "effects")  # all comparisons in one
+    for spec in map(load_figure_spec, names):
         if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
@@ -142,7 +143,7 @@ def _claim_lines(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Itera
                 names.setdefault(each.outcome, []).append(escape(f"{each.spec.name}{share}"))
         parts = [f"**{outcome.value}** {'; '.join(names[outcome])}" for outcome in Outcome if outcome in names]
         yield from [f"{whose.value}: {'. '.join(parts)}.", ""]
-    yield from ["[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts).", ""]
+    yield "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
 
 
 def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
@@ -156,7 +157,7 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
         if what.startswith(("Table", "Appendix")):
             command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
             there = [
-                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
+                f"[{each.scale}](tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
                 for each in at_scales
                 if each.num_records
             ]
@@ -167,5 +168,6 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
         if what.startswith("Figure "):
             drawn = (FIGURES / f"{spec.name}.png").is_file()
             scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
-            link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
+            link = f"[{scale or 'drawn'}](figures/{spec.name}.png)" if drawn else ""
             yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])
+    yield from ["", _UNKNOWN, ""]

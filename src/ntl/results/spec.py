@@ -128,7 +128,8 @@ class ScaleSpec:
     """What one scale adds. ``replace`` swaps an override for another, as ``model=t5_small`` for a stand-in.
 
     ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` renames groups at this scale, for example
-    where one stand-in takes the place of several.
+    where one stand-in takes the place of several. ``heuristics``: what answers that need no learning score beside the
+    constant ones, name -> metric -> score.
     """
 
     seeds: list[int] = MISSING
@@ -136,7 +137,12 @@ class ScaleSpec:
     replace: dict[str, str] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
+    heuristics: dict[str, dict[str, float]] = field(default_factory=dict)
     note: str = ""
+
+    def heuristics_of(self, metric: str) -> dict[str, float]:
+        """The scores in a metric."""
+        return {name: scores[metric] for name, scores in self.heuristics.items() if metric in scores}
 
 
 @dataclass

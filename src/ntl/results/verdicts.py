@@ -50,7 +50,6 @@ class CellSpec:
         against_metric: How the row compared with is read, where otherwise: ``interpolate/mae`` beside
             ``interpolate/mae@expectation``.
         band: The smallest effect that matters.
-        heuristic: The score of an answer that needs no learning, and what it does, where the table has no row for it.
         after: Whether the line was added when its records had been seen.
         benchmark: In place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, whose
             ``ratio`` is a time over that of CE. It is divided by that of the line where ``over`` differs.
@@ -66,7 +65,6 @@ class CellSpec:
     against_metric: str = ""
     scales: list[str] = field(default_factory=list)
     band: float = BAND
-    heuristic: dict[str, float] = field(default_factory=dict)
     after: bool = False
     benchmark: str = ""
     where: dict[str, str] = field(default_factory=dict)
@@ -205,10 +203,10 @@ class Verdict:
 
     @property
     def said(self) -> str:
-        """The outcome, and how many of the tasks that ran have it."""
+        """The outcome, and how many of the tasks that ran have it, where not all."""
         ran = [cell for cell in self.tasks.values() if cell.effect is not None]
         same = sum(cell.outcome is self.outcome for cell in ran)
-        return f"{self.outcome.value} ({same} of {len(ran)})" if same and len(ran) > 1 else self.outcome.value
+        return self.outcome.value if same == len(ran) or not same else f"{self.outcome.value} ({same} of {len(ran)})"
 
     @property
     def by_task(self) -> str:
@@ -252,11 +250,12 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
     wanted = table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
+    more = table.spec.blocks[cell.block].scales[table.scale].heuristics_of(base_metric)
     gate = column_of(table.spec.blocks[cell.block], base_metric, cell.table)
     baselines = [
         by_seed(base_metric, row.records) for each in rows for row in each.values() if row.spec.role is Role.baseline
     ]
-    if best := unbeaten(gate, baselines, [*rows[0].values()], cell.heuristic):
+    if best := unbeaten(gate, baselines, [*rows[0].values()], more):
         return Cell(cell, table.scale, place, what, found, Outcome.not_testable, best, primary)
     return Cell(cell, table.scale, place, what, found, found.outcome(not claim.no_worse), primary=primary)
 
