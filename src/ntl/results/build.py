@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import BAND, Outcome, effect, unbeaten
+from ntl.results.effects import BAND, Outcome, Seeds
 from ntl.results.match import RowPlan, plan_table, row_records
-from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
+from ntl.results.notes import heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
-from ntl.results.statistics import example_difference, sign_flip_p
-from ntl.results.table import Block, Difference, Row, Seeds, Table, pairs_with, prints_as_zero, same_but_loss
+from ntl.results.statistics import example_difference
+from ntl.results.table import Block, Difference, Row, Table, pairs_with, same_but_loss, unbeaten
 from ntl.system.errors import UserError
 
 
@@ -38,7 +38,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             [row for row in rows if not row.spec.constant or any(row.values.values())],
             differences(block.columns, rows, pair, endpoint.metric),
             warnings(block, scale, rows),
-            [*notes(block, scale, rows), *control_note(block.columns, rows), *example_notes(block.columns, rows)],
+            notes(block, scale, rows),
             endpoint,
         )
         blocks.append(found)
@@ -119,12 +119,11 @@ def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None
 
 
 def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
-    """The best row of each group, where the interval supports it.
+    """The best row of each group, where its effect over the second best is shown and not within the band.
 
-    The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
-    print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
-    are undefined for a seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no
-    constant answer in the column, is never best.
+    With fewer than three common seeds or a single row there is no best row. Constants and rows that are undefined for a
+    seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no constant answer in the
+    column, is never best.
     """
     if column.better is Better.neither:
         return []
@@ -136,8 +135,8 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     )
     for _, group in groupby(ranked, key=lambda row: row.spec.group):
         first, second, *_ = [*group, None]
-        gap = first.minus(second, column) if first and second else None
-        if not first or not gap or not gap.excludes_zero or prints_as_zero(gap.differences.mean or 0.0, column):
+        gap = first.over(second, column) if first and second else None
+        if not first or not gap or gap.outcome(says_better=True) is not Outcome.supported:
             continue
         if beats[first] is not False and first.learnt is not False:
             found.append(first)
@@ -147,10 +146,10 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
 def differences(
     columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
 ) -> list[Difference]:
-    """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
+    """Every row over its group's baseline, and every ``ntl`` row over a control that differs in the loss alone.
 
-    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its difference in the
-    metric ``endpoint`` is marked.
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
+    metric ``endpoint`` is marked. Columns without a better end have no effects.
     """
     pairs = [*([primary] if primary else []), *pairs_with(rows, Role.baseline)]
     for control, row in pairs_with(rows, Role.control):
@@ -158,15 +157,14 @@ def differences(
             pairs.append((control, row))
     found = []
     for base, row in dict.fromkeys(pairs):
-        for column in columns:
-            if (gap := row.minus(base, column)) is None:
+        for column in (each for each in columns if each.better is not Better.neither):
+            if (gap := row.over(base, column)) is None:
                 continue
-            common, values, examples = sorted(set(base.records) & set(row.records)), gap.differences.values, None
+            common, examples = sorted(set(base.records) & set(row.records)), None
             if len(common) == 1 and column.metric.endswith("/accuracy"):
                 examples = example_difference(column.metric, [(base.records[common[0]], row.records[common[0]])])
-            p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
             is_primary = (base, row) == primary and column.metric == endpoint
-            found.append(Difference(row.spec, base.spec, column, gap, examples, p, is_primary))
+            found.append(Difference(row.spec, base.spec, gap, examples, is_primary))
     return found
 
 
@@ -174,7 +172,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
     first, second, header = row.spec.label, against.spec.label, endpoint.header
-    found = effect(endpoint, [against.values[endpoint.metric]], [row.values[endpoint.metric]])
+    found = row.over(against, endpoint)
     if found is None:
         return f"No run of a common seed of {first} and {second} yet."
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]

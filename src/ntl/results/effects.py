@@ -10,10 +10,10 @@ from enum import Enum
 from statistics import fmean
 
 from ntl.evaluation.metrics import Better
-from ntl.results.spec import REFERENCES, ColumnSpec, Role
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import ALPHA, Summary, sign_flip_p, smallest_p, summarize
-from ntl.results.table import Row, Seeds
 
+Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
 
 
@@ -75,17 +75,26 @@ class Effect:
         return f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
 
     @property
+    def short(self) -> str:
+        """``-29.0% [-42.4, -12.5]``; the values themselves below three seeds, ``undefined`` where one seed is."""
+        if self.summary.mean is None:
+            return "undefined"
+        if self.summary.low is None or self.summary.high is None:
+            return ", ".join(map(self._format, self.summary.values))
+        ends = ", ".join(self._format(end).removesuffix("%") for end in (self.summary.low, self.summary.high))
+        return f"{self._format(self.summary.mean)} [{ends}]"
+
+    @property
     def text(self) -> str:
         """``-29.0% [-42.4, -12.5], n = 8, better in 8 of 8, exact p = 0.0078``; values alone below three seeds."""
         summary, n = self.summary, self.summary.n
         if summary.mean is None:
             return f"undefined for {summary.undefined} of {summary.undefined + n} seeds"
-        if summary.low is None or summary.high is None:
-            return f"{', '.join(map(self._format, summary.values))}, n = {n}"
-        ends = ", ".join(self._format(end).removesuffix("%") for end in (summary.low, summary.high))
+        text = f"{self.short}, n = {n}"
+        if summary.low is None:
+            return text
         side = "better" if summary.mean * self.column.better.value > 0 else "worse"
-        agree = self.better if side == "better" else n - self.better
-        text = f"{self._format(summary.mean)} [{ends}], n = {n}, {side} in {agree} of {n}"
+        text = f"{text}, {side} in {self.better if side == 'better' else n - self.better} of {n}"
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if smallest_p(n) < ALPHA else text
 
@@ -138,22 +147,3 @@ def beats(column: ColumnSpec, base: Sequence[Seeds], heuristic: float) -> bool:
     """Whether the whole 95 % interval of the baseline is better than a heuristic."""
     found = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)
     return found is not None and found.gain is not None and found.gain[0] > 0
-
-
-def unbeaten(column: ColumnSpec, base: Sequence[Seeds], rows: Sequence[Row], more: Mapping[str, float]) -> str:
-    """The best heuristic, with its score, where the baseline does not beat it; else "".
-
-    Heuristics need no learning: the constant answers among the rows, and ``more``. A rule that is wrong in a known way
-    and a ridge regression need some. Only the baseline is tested: an arm that learns nothing is a result.
-    """
-    known = [
-        (row.spec.label, value)
-        for row in rows
-        if row.spec.role is Role.constant and row.spec.constant not in REFERENCES
-        for value in row.values.get(column.metric, {}).values()
-        if value is not None
-    ]
-    best = max((*known, *more.items()), key=lambda each: column.better.value * each[1], default=None)
-    if best is None or not base or beats(column, base, best[1]):
-        return ""
-    return f"{best[0]} ({format(best[1], column.format)})"

@@ -12,7 +12,7 @@ from omegaconf import MISSING
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
 from ntl.results.build import by_seed
-from ntl.results.effects import BAND, Effect, Outcome, effect, unbeaten
+from ntl.results.effects import BAND, Effect, Outcome, effect
 from ntl.results.load import read_rows
 from ntl.results.notes import model_name
 from ntl.results.spec import (
@@ -26,7 +26,7 @@ from ntl.results.spec import (
     read_typed,
 )
 from ntl.results.statistics import Summary, holm
-from ntl.results.table import Row, Table
+from ntl.results.table import Row, Table, unbeaten
 from ntl.system.errors import UserError
 
 VERDICTS = CONFIG_DIR / "verdicts.yaml"
@@ -161,7 +161,7 @@ class Cell:
     @property
     def short(self) -> str:
         """The effect and its interval alone."""
-        return self.said or (self.effect.text.partition(", n =")[0] if self.effect else "no run")
+        return self.said or (self.effect.short if self.effect else "no run")
 
     @property
     def text(self) -> str:
