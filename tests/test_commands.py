@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hydra import compose, initialize_config_dir
+
+from ntl.config.composition import register
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "data" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -118,8 +122,9 @@ NOT_AS_TYPED = [
     NotAsTyped("^hf ", "uploads", ""),
     NotAsTyped("^(squeue|scancel) ", "needs Slurm", ""),
     NotAsTyped("^make (?!help)", "installs, trains, measures or writes results", "{command} --dry-run"),
-    NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),
+    NotAsTyped(r"train\.py(?!.*--help)", "trains: its overrides are composed below", ""),
     NotAsTyped("table=(?!2 )", "trains; tests/test_baseline.py composes the runs of every table", ""),
+    NotAsTyped("reproduce.* launcher=slurm", "composes the same; tests/launch/test_slurm.py submits it", ""),
     NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
     NotAsTyped(" RUN| FOLDER", "needs a finished run, or a model", "{program} --help"),
     NotAsTyped("^(python -m venv lm|lm/bin/)", "has an environment of its own: tests/test_lm_eval.py makes it", ""),
@@ -132,9 +137,7 @@ def runnable(command: str) -> str:
     """The command, or what the first line of ``NOT_AS_TYPED`` that has it runs instead."""
     for each in NOT_AS_TYPED:
         if re.search(each.pattern, command):
-            first = re.sub(r"(\S+=[^\s,]+),\S+", r"\1", command.replace(" -m ", " "))  # the first run of a sweep
-            composed = first if "train.py" in command else command
-            return each.instead.format(command=composed, program=" ".join(command.split()[:2]))
+            return each.instead.format(command=command, program=" ".join(command.split()[:2]))
     return command
 
 
@@ -148,6 +151,19 @@ def test_every_command_runs_as_typed(clone: Path, command: str) -> None:
         program = command.removesuffix(" --help")
         options = {word for each in TYPED if each.startswith(program) for word in each.split() if word.startswith("--")}
         assert [option for option in options if option not in done.stdout] == []
+
+
+TRAINS = sorted(command for command in TYPED if re.search(r"train\.py (?!.*--help)", command))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [command for command in TRAINS if not re.search(RECIPES, command)])
+def test_every_training_command_composes(command: str) -> None:
+    first = re.sub(r"(\S+=[^\s,]+),\S+", r"\1", command)  # the first run of a sweep
+    words = shlex.split(first.partition("train.py ")[2])
+    register()
+    with initialize_config_dir(str(ROOT / "config"), version_base="1.3"):
+        compose("train", overrides=[word for word in words if "=" in word])
 
 
 @pytest.mark.slow

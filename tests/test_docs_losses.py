@@ -55,6 +55,9 @@ def test_the_blocks_run(names: dict[str, Any]) -> None:
     hidden = names["hidden_states"](model, batch["input_ids"], batch["attention_mask"])
     found = names["loss"].linear(hidden, names["head"].weight, names["labels"], **names["settings"])
     torch.testing.assert_close(found, expected)
+    largest = names["raw"].token_values.max().item()
+    assert largest > 1000
+    assert [f"{largest:.10g}" in str(line.message) for line in names["told"]] == [True]
 
 
 def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
@@ -63,33 +66,6 @@ def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
     (code,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     run(code, names)
     assert names["trainer"].state.global_step == 1
-
-
-def test_a_stock_tokenizer_with_a_warning_and_squashed(names: dict[str, Any]) -> None:
-    largest = names["raw"].token_values.max().item()
-    assert largest > 1000
-    assert [f"{largest:.10g}" in str(line.message) for line in names["told"]] == [True]
-    logits = torch.zeros(1, 2, len(names["stock"]))
-    labels = names["raw"].token_ids[-1:].expand(1, 2)
-    assert names["raw"].parts(logits, labels).number.sum > 100
-    assert 1 < names["squashed"].parts(logits, labels).number.sum < 3
-
-
-def test_smoothing_and_weights_are_as_said(names: dict[str, Any]) -> None:
-    for code in OTHERS[3:5]:
-        run(code, names)
-    model, labels, weights = names["model"].eval(), names["labels"][:, 1:], names["weights"][:, 1:]
-    logits = model(**names["batch"]).logits[:, :-1]
-    how = {"reduction": "none", "label_smoothing": 0.1}
-    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), **how).view_as(labels)
-    ids = torch.tensor(names["tokenizer"].convert_tokens_to_ids(list("0123456789")))
-    numbers = torch.isin(labels, ids)
-    values = (labels.unsqueeze(-1) == ids).long().argmax(-1, keepdim=True)
-    was = (logits[..., ids].softmax(-1) * (torch.arange(10) - values).abs()).sum(-1) * numbers
-    expected = (weights * ce).sum() / weights.sum() + 0.3 * (weights * was).sum() / (weights * numbers).sum()
-    torch.testing.assert_close(
-        names["smoothed"](model(**names["batch"]).logits, names["labels"], loss_weights=names["weights"]), expected
-    )
 
 
 def without_dropout(model: Any) -> Any:

@@ -73,7 +73,7 @@ def python_with_lm_eval(tmp_path_factory):
     return str(folder / "bin/python")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
     from ntl.config import compose
     from ntl.config.targets import build

@@ -41,12 +41,6 @@ def committed(name: str) -> str:
     return "\n".join(held.get("text/markdown") or held.get("text/plain", "") for held in map(kinds, outputs))
 
 
-def test_the_readme_points_to_each() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(PATHS) == 4
-    assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in readme] == []
-
-
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_is_valid_was_run_from_top_to_bottom_and_holds_no_logic(path: Path) -> None:
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
@@ -84,6 +78,9 @@ def test_a_notebook_shows_what_it_computes(path: Path, monkeypatch: pytest.Monke
         )
 
 
-def test_the_table_is_the_committed_one() -> None:
+def test_the_readme_points_to_each_and_the_table_is_the_committed_one() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(PATHS) == 4
+    assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in readme] == []
     shown = committed("2_from_record_to_table.ipynb")
     assert shown.endswith((ROOT / "results" / "tables" / "evidence_tiny.md").read_text(encoding="utf-8"))

@@ -12,12 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 STEP = re.compile(r"^`(?P<path>[\w./]+)`:\n\n```\w+\n(?P<code>.*?)^```$", re.M | re.S)
 SMALL = ["trainer.max_steps=2", "trainer.logging_steps=1", "tracking=none", "device=cpu"]
+NOISY = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=8"]
 RUNS = {
-    "loss": ["loss=ntl_relative", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
-    "objective": ["objective=numbers_only", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
+    "loss": ["loss=ntl_relative", *NOISY],
+    "objective": ["objective=numbers_only", *NOISY],
     "data set": ["dataset=doubling", "dataset.train_rows=64"],
-    "model": ["model=mistral_tiny", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
-    "decoding": ["decoding=longer", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
+    "model": ["model=mistral_tiny", *NOISY],
+    "decoding": ["decoding=longer", *NOISY],
 }
 # A line that a recipe adds to a file, after the line that it shows before it.
 ADDED = re.compile(r"^`(?P<path>[\w./]+)`, in `\w+`:\n\n```diff\n (?P<before>.*)\n\+(?P<line>.*)\n```$", re.M)
@@ -33,14 +34,17 @@ for line in sys.stdin.read().splitlines():
     assert all(record.has(f"{split}/far") for split in record.correct)
 print("TABLE", sum(len(block.rows) for block in build_table("weights", [], "tiny").blocks))
 """
-# The settings of the recipe's data set are typed, limited, stored and restored like those of any other.
+# The recipe's data set has settings that are typed, limited, stored and restored like those of any other; its metric is
+# scored, chosen by, and printed in a table with its direction and format.
 KNOWN = """
 import sys
 from ntl.config import UserError, compose
 from ntl.config.identity import plain
 from ntl.config.composition import from_values
 from ntl.data import dataset_named
-config = compose(["dataset=doubling", "dataset.train_rows=64"])
+from ntl.evaluation import number_metrics
+from ntl.results.spec import ColumnSpec
+config = compose(["dataset=doubling", "dataset.train_rows=64", "trainer.best=far", "trainer.eval_steps=1"])
 restored = from_values(plain(config), "config.yaml")
 defaults = dataset_named("doubling").config
 print(type(config.dataset).__name__, config.dataset.train_rows, restored == config, defaults.train_rows)
@@ -48,7 +52,14 @@ try:
     compose(["dataset=doubling", "dataset.train_rows=9001"])
 except UserError as error:
     print(error)
+column = ColumnSpec("test/far@paper")
+print(number_metrics(["1", "5", "none"], ["2", "2", "2"])["far"], column.better.name, column.format)
 print(sorted({"torch", "transformers", "datasets"} & set(sys.modules)))
+"""
+TOLD = """DoublingConfig 64 True 5000
+dataset.train_rows=9001: must be at most 9000.
+0.6666666666666666 lower .1%
+[]
 """
 
 
@@ -89,30 +100,9 @@ def _python(tree: Path, *words: str, text: str = "") -> "subprocess.CompletedPro
     )
 
 
-def test_a_data_set_is_known_by_its_two_files(followed: tuple[Path, list[Path]]) -> None:
+def test_a_data_set_and_a_metric_are_known_by_their_files(followed: tuple[Path, list[Path]]) -> None:
     done = _python(followed[0], "-c", KNOWN)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout == "DoublingConfig 64 True 5000\ndataset.train_rows=9001: must be at most 9000.\n[]\n"
-
-
-# The recipe's metric, by its name alone: scored, chosen by, and printed in a table with its direction and format.
-SCORED = """
-from ntl.config import compose
-from ntl.evaluation import number_metrics
-from ntl.results.spec import ColumnSpec
-from ntl.training.best import best_of
-print(number_metrics(["1", "5", "none"], ["2", "2", "2"])["far"])
-print(compose(["dataset=noisy_numbers", "trainer.best=far", "trainer.eval_steps=1"]).trainer.best)
-print(best_of([{"step": 1, "eval_loss": 1.0, "eval_far": 0.5}, {"step": 2, "eval_loss": 1.0, "eval_far": 0.2}], "far"))
-column = ColumnSpec("test/far@paper")
-print(column.better.name, column.format)
-"""
-
-
-def test_a_metric_is_known_by_its_two_lines(followed: tuple[Path, list[Path]]) -> None:
-    done = _python(followed[0], "-c", SCORED)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == ["0.6666666666666666", "far", "Best(step=2, value=0.2, since=0)", "lower .1%"]
+    assert (done.returncode, done.stdout) == (0, TOLD), done.stderr[-2000:]
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ def test_a_failure_of_the_generator_is_one_line_and_leaves_no_file(worker, tmp_p
     assert not list((tmp_path / "tree").rglob("*.txt"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_real_generator(
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:

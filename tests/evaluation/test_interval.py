@@ -13,24 +13,18 @@ from ntl.evaluation.interval import Calibration, conformal_quantile, least_answe
 LEVELS = st.sampled_from([0.1, 0.5, 0.68, 0.8, 0.9, 0.95])
 
 
-@pytest.mark.parametrize(
-    ("count", "level", "rank"),
+def test_quantiles_by_hand_and_too_few_answers() -> None:
     # 0.9 x 10 = 9, 0.9 x 11 = 9.9, 0.7 x 10 = 7, where 0.7 * 10 in binary is not above it, 0.95 x 40 = 38.
-    [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (9, 0.7, 7), (39, 0.95, 38), (1, 0.5, 1), (999, 0.9, 900)],
-)
-def test_quantiles_by_hand(count: int, level: float, rank: int) -> None:
-    scores = np.random.default_rng(0).permutation(np.arange(1, count + 1))
-    assert conformal_quantile(scores, level) == rank
-
-
-@pytest.mark.parametrize(("level", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
-def test_too_few_answers_are_an_error(level: float, least: int) -> None:
-    assert least_answers(level) == least
-    assert conformal_quantile(range(least), level) == least - 1
+    for count, level, rank in ((9, 0.9, 9), (10, 0.9, 10), (9, 0.7, 7), (39, 0.95, 38), (1, 0.5, 1)):
+        scores = np.random.default_rng(0).permutation(np.arange(1, count + 1))
+        assert conformal_quantile(scores, level) == rank
+    for level, least in ((0.5, 1), (0.9, 9), (0.99, 99)):
+        assert least_answers(level) == least
+        assert conformal_quantile(range(least), level) == least - 1
+        with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, and there are {least - 1}"):
+            conformal_quantile(range(least - 1), level)
     with pytest.raises(ValueError, match="above 0 and below 1"):
-        conformal_quantile(range(100), 1 + level)
-    with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, and there are {least - 1}"):
-        conformal_quantile(range(least - 1), level)
+        conformal_quantile(range(100), 1.5)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=20, max_size=40), LEVELS)

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ntl.evaluation import text_metrics, token_matches
-from ntl.evaluation.textual import TokenCounts, token_accuracy
+from ntl.evaluation.textual import token_accuracy
 
 
 def test_by_hand():
@@ -36,15 +36,6 @@ def test_bad_arguments():
         text_metrics(["a"], ["a", "b"])
     with pytest.raises(ValueError, match=r"'batch'.*default, paper"):
         text_metrics(["a"], ["a"], rule="batch")
-
-
-def test_token_accuracy_by_hand():
-    short, long, good, none = (TokenCounts(*c) for c in [(1, 2, 2), (5, 10, 13), (9, 10, 30), (0, 1, 0)])
-    counts = [short] * 64 + [long] * 63 + [good] + [none]
-    assert token_accuracy(counts) == pytest.approx((64 + 315 + 9) / (128 + 640 + 1))
-    # Ten columns of padding a row: three of each long answer are not padding, and none of the good one's.
-    batches = [(64 + 640) / (128 + 640), (315 + 63 * 7 + 9) / (640 + 640), 10 / 11]
-    assert token_accuracy(counts, rule="paper") == pytest.approx(sum(batches) / 3)
 
 
 def test_the_papers_token_accuracy_counts_the_padding_behind_the_longest_label():

@@ -124,6 +124,7 @@ def limit_time(folder: Path, seed: int) -> None:
     call("scontrol", "update", f"JobId={job_of(folder, seed)}", "TimeLimit=2")
 
 
+@pytest.mark.soak
 def test_a_preemption_a_requeue_a_time_limit_and_a_kill(tmp_path: Path) -> None:
     steps = 6000
     requeued, limited, killed, left_alone = seeds = (1, 2, 3, 4)

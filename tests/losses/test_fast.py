@@ -1,12 +1,13 @@
 """The fast way: its buffers, repeated backward passes, chunks, extreme logits, and losses from hidden states."""
 
-import math
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loss_cases import DIGITS, KINDS, WIDTH, assert_same, batch, value_and_gradients
 from torch import Tensor
 
@@ -39,21 +40,20 @@ def gradient(dtype: torch.dtype = torch.float32, upstream: float = 1.0) -> Tenso
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("upstream", [1.0, 3.0])
-def test_backward_passes_are_repeated_and_have_no_second_derivative(upstream: float, inplace: bool) -> None:
-    for dtype in ROUNDING:
-        leaf = logits(dtype).requires_grad_()
-        before = leaf.data_ptr()
-        total = ce_ntl(leaf, LABELS, DIGITS, implementation="fused", inplace=inplace).total * upstream
-        with pytest.raises(RuntimeError, match="have no second derivative; take 'reference'"):
-            torch.autograd.grad(total, leaf, create_graph=True)
-        expected = gradient(dtype, upstream)
-        (first,) = torch.autograd.grad(total, leaf, retain_graph=True)
-        torch.testing.assert_close(first, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
-        total.backward()
-        assert leaf.grad is not None
-        assert (leaf.grad.data_ptr() == before) == inplace  # it takes the place of the logits
-        torch.testing.assert_close(leaf.grad, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+@pytest.mark.parametrize("dtype", ROUNDING, ids=str)
+def test_backward_passes_are_repeated_and_have_no_second_derivative(dtype: torch.dtype, inplace: bool) -> None:
+    leaf = logits(dtype).requires_grad_()
+    before = leaf.data_ptr()
+    total = ce_ntl(leaf, LABELS, DIGITS, implementation="fused", inplace=inplace).total * 3.0
+    with pytest.raises(RuntimeError, match="have no second derivative; take 'reference'"):
+        torch.autograd.grad(total, leaf, create_graph=True)
+    expected = gradient(dtype, 3.0)
+    (first,) = torch.autograd.grad(total, leaf, retain_graph=True)
+    total.backward()
+    assert leaf.grad is not None
+    assert (leaf.grad.data_ptr() == before) == inplace  # it takes the place of the logits
+    for found in (first, leaf.grad):
+        torch.testing.assert_close(found, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
 
 def test_all_positions_with_a_mask_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,24 +78,20 @@ def test_all_positions_with_a_mask_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
                 assert_same(value_and_gradients(loss, given), one, 1e-6)
 
 
-def test_float16_keeps_its_gradient_until_the_loss_scale_arrives() -> None:
+def test_float16_keeps_its_gradient_until_the_loss_scale_arrives_and_saturates() -> None:
     """In a mean over 4,096 rows a probability of 1e-4 has the gradient 2e-8, which float16 cannot represent."""
-    wide, labels = torch.zeros(4096, 13).half(), torch.full((4096,), 7)
+    wide, labels = torch.zeros(4096, 13), torch.full((4096,), 7)
     wide[:, 1] = -6.0
-    leaf = wide.clone().requires_grad_()
-    (ce_ntl(leaf, labels, DIGITS, implementation="fused").total * 65536).backward()
-    exact = wide.double().requires_grad_()
-    (ce_ntl(exact, labels, DIGITS, implementation="reference").total * 65536).backward()
-    assert leaf.grad is not None
+    found, exact = wide.half().requires_grad_(), wide.double().requires_grad_()
+    for leaf, implementation in ((found, "fused"), (exact, "reference")):
+        how: dict[str, Any] = {"implementation": implementation}
+        (ce_ntl(leaf, labels, DIGITS, **how).total * 65536).backward()
+    assert found.grad is not None
     assert exact.grad is not None
-    torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=2e-3, atol=0)
-
-
-def test_a_gradient_beyond_float16_saturates() -> None:
+    torch.testing.assert_close(found.grad.double(), exact.grad, rtol=2e-3, atol=0)
     leaf = torch.zeros(1, 13, dtype=torch.float16, requires_grad=True)
     (ce_ntl(leaf, torch.tensor([3]), DIGITS, kind="mse", weight=1e4, implementation="fused").total * 1e4).backward()
     assert leaf.grad is not None
-    assert leaf.grad.isfinite().all()
     assert leaf.grad.abs().max() == torch.finfo(torch.float16).max
 
 
@@ -109,28 +105,6 @@ def test_one_tensor_of_the_size_of_the_logits_is_kept_and_handed_over() -> None:
     total.backward()
     assert leaf.grad is not None
     assert kept == [leaf.grad.data_ptr()]
-
-
-def test_gradients_are_as_exact_as_their_type() -> None:
-    given, labels = batch((64, 8))
-    for dtype, limit in ((torch.float32, 1e-6), (torch.bfloat16, 2e-3)):
-        rounded = given.to(dtype)
-        found = [
-            value_and_gradients(lambda x, how=how: ce_ntl(x, labels, DIGITS, implementation=how), x)[1][0].double()
-            for x, how in ((rounded.double(), "reference"), (rounded, "fused"))
-        ]
-        known = found[0] != 0
-        assert ((found[1] - found[0])[known] / found[0][known]).abs().median() < limit
-
-
-def test_a_million_number_tokens_in_float16() -> None:
-    vocab = NumberVocabulary.from_values([math.nan, *range(1_000_000)])
-    given = torch.randn(1, 1_000_001, generator=torch.Generator().manual_seed(0)).half()
-    how: Any = {"labels": torch.tensor([500_000]), "number_vocab": vocab, "weight": 1e-6}
-    joint, (found,) = value_and_gradients(lambda x: ce_ntl(x, implementation="fused", **how), given)
-    exact = ce_ntl(given.double(), implementation="reference", **how)
-    assert found.isfinite().all()
-    torch.testing.assert_close(joint.total.double(), exact.total, rtol=1e-4, atol=0)
 
 
 # ---- rows whose label or number tokens are very unlikely
@@ -149,24 +123,30 @@ def assert_exact(given: Tensor, labels: Tensor, atol: float, kind: str = "was", 
     return gradient
 
 
-@pytest.mark.parametrize("dtype", ROUNDING, ids=str)
-def test_a_label_as_unlikely_as_can_be(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@settings(max_examples=40)
+@given(
+    dtype=st.sampled_from(list(ROUNDING)),
+    lower=st.sampled_from([5.0, 20.0, 80.0, 120.0, 1000.0, torch.inf]),
+    kind=st.sampled_from(["was", "was_vocab"]),
+    inplace=st.booleans(),
+    rows=st.sampled_from([[4], [0, 5]]),
+)
+def test_a_label_as_unlikely_as_can_be(
+    dtype: torch.dtype, lower: float, kind: str, inplace: bool, rows: list[int]
+) -> None:
     """The loss is exact whatever the other rows of the chunk are, and wherever the unlikely label is."""
-    monkeypatch.setattr(fast, "CPU_CHUNK_BYTES", 3 * 13 * 8 // torch.get_num_threads())
     generator = torch.Generator().manual_seed(0)
     given = torch.randn(7, 13, generator=generator, dtype=torch.float64).to(dtype)
     labels = torch.randint(0, 13, (7,), generator=generator)
-    for lower, kind, inplace, rows in product(
-        (5.0, 20.0, 80.0, 120.0, 1000.0, torch.inf), ("was", "was_vocab"), (False, True), ([4], [0, 5])
-    ):
-        low = given.clone()
-        low[rows, labels[rows]] -= lower
-        assert_exact(low, labels, ROUNDING[dtype] / 10, kind=kind, inplace=inplace)
+    given[rows, labels[rows]] -= lower
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "CPU_CHUNK_BYTES", 3 * 13 * 8 // torch.get_num_threads())
+        assert_exact(given, labels, ROUNDING[dtype] / 10, kind=kind, inplace=inplace)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_logits_so_low_that_exponentials_underflow(dtype: torch.dtype) -> None:
-    for depth in (50.0, 90.0, 1000.0, torch.inf):
+@pytest.mark.parametrize("depth", [50.0, 90.0, 1000.0, torch.inf])
+def test_logits_so_low_that_exponentials_underflow(depth: float) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
         given = torch.randn(5, 13, generator=torch.Generator().manual_seed(0)).to(dtype)
         given[:, 11:] -= depth
         found = assert_exact(given, torch.tensor([-100, 2, 5, 9, 0]), 1e-8)
@@ -198,22 +178,6 @@ def test_large_logits_lose_no_digits_of_the_loss(at: float) -> None:
 # ---- from hidden states
 
 
-def test_the_embedding_as_the_head_and_a_computed_weight_such_as_an_adapters() -> None:
-    hidden, weight = hidden_and_weight()
-
-    def tied(implementation: Any, embedding: Tensor) -> JointLoss:
-        hidden = torch.tanh(embedding[LABELS.clamp(min=0)])
-        return linear_ce_ntl(hidden, embedding, LABELS, DIGITS, implementation=implementation)
-
-    def adapted(implementation: Any, low: Tensor, up: Tensor) -> JointLoss:
-        return linear_ce_ntl(hidden, weight + up @ low, LABELS, DIGITS, implementation=implementation)
-
-    low, up = torch.ones(2, SIZE, dtype=torch.float64), torch.full((13, 2), 0.1, dtype=torch.float64)
-    for loss, given_tensors in ((tied, [weight]), (adapted, [low, up])):
-        results = [value_and_gradients(partial(loss, how), *given_tensors) for how in ("reference", "fused")]
-        torch.testing.assert_close(results[0], results[1])
-
-
 def test_a_frozen_weight_costs_no_gradient_and_a_backward_pass_is_repeated() -> None:
     hidden, weight = hidden_and_weight()
     hidden.requires_grad_()
@@ -228,15 +192,6 @@ def test_a_frozen_weight_costs_no_gradient_and_a_backward_pass_is_repeated() -> 
     assert tuple(weight.shape) not in saved
 
 
-def test_without_gradients() -> None:
-    hidden, weight = hidden_and_weight()
-    expected = linear_ce_ntl(hidden, weight, LABELS, DIGITS, implementation="reference")
-    with torch.no_grad():
-        joint = linear_ce_ntl(hidden, weight.requires_grad_(), LABELS, DIGITS, implementation="fused")
-    assert not joint.total.requires_grad
-    torch.testing.assert_close(joint.total, expected.total)
-
-
 def test_the_number_tokens_logits_alone() -> None:
     hidden, weight = hidden_and_weight()
     for head in (LMHead(weight), LMHead(weight, weight[:, 0], 0.7, 3.0)):
@@ -247,25 +202,20 @@ def test_the_number_tokens_logits_alone() -> None:
         assert len(linear_number_rows(hidden, head, torch.full_like(LABELS, -100), DIGITS, -100).targets_N) == 0
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_a_gradient_scaler_and_autocast(linear: bool) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_a_gradient_scaler_and_autocast(dtype: torch.dtype, tolerance: float) -> None:
     """A step of SGD with a gradient scaler equals the step of the reference without one, in either type."""
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
-        weights = []
-        for implementation, enabled in (("fused", True), ("reference", False)):
-            hidden, weight = hidden_and_weight(torch.float32)
-            optimizer = torch.optim.SGD([weight.requires_grad_()], lr=0.1)
-            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=enabled)
-            with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-                if linear:
-                    joint = linear_ce_ntl(hidden, weight, LABELS, DIGITS, implementation=implementation)
-                else:
-                    joint = ce_ntl(hidden @ weight.t(), LABELS, DIGITS, implementation=implementation)
-            scaler.scale(joint.total).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            weights.append(weight.detach())
-        torch.testing.assert_close(*weights, rtol=tolerance, atol=tolerance)
+    weights = []
+    for implementation, enabled in (("fused", True), ("reference", False)):
+        hidden, weight = hidden_and_weight(torch.float32)
+        optimizer = torch.optim.SGD([weight.requires_grad_()], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=enabled)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            joint = linear_ce_ntl(hidden, weight, LABELS, DIGITS, implementation=implementation)
+        scaler.scale(joint.total).backward()
+        scaler.step(optimizer)
+        weights.append(weight.detach())
+    torch.testing.assert_close(*weights, rtol=tolerance, atol=tolerance)
 
 
 def test_the_logits_are_never_there() -> None:

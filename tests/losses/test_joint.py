@@ -1,6 +1,8 @@
 """`ce_ntl` and `linear_ce_ntl`: every implementation gives the values of the functions, for every kind and setting."""
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,12 +26,20 @@ from loss_cases import (
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import JointLoss, ce_ntl, cross_entropy, linear_ce_ntl
+from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms, kinds
 from ntl.numbers import NumberVocabulary
 
-pytestmark = pytest.mark.usefixtures("small_chunks")
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks() -> Iterator[None]:
+    """Split even small batches into several chunks of rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
+        yield
+
+
 every_implementation = pytest.mark.parametrize("implementation", ["reference", "fused"])
 HEADS: dict[str, dict[str, Any]] = {"plain": {}, "scaled": {"logit_scale": 0.5}}
 HEADS["capped, with a bias"] = {"logit_scale": 0.7, "softcap": 3.0, "bias": True}
@@ -70,7 +80,7 @@ def assert_fused_is_the_reference(
     return found[1]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(list(KINDS)),
     given_batch=batches(),
@@ -88,7 +98,7 @@ def test_fused_is_the_reference(
     assert_fused_is_the_reference(logits, labels, inplace=inplace, **how)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(list(KINDS)),
     # (3, 60) is more than one chunk of rows.
@@ -124,17 +134,7 @@ def test_the_parts_are_those_of_the_functions() -> None:
         torch.testing.assert_close(joint.total, base + 0.3 * number)
 
 
-def test_denominators_of_a_whole_step() -> None:
-    """Two halves, divided by the counts of both, add up to the whole: batch 8 equals 8 accumulated batches of 1."""
-    logits, labels = batch()
-    whole, (gradient,) = computed("fused", logits, labels)
-    counts = {"base_count": whole.base.count, "number_count": whole.number.count}
-    halves = [computed("fused", logits[i : i + 2], labels[i : i + 2], **counts) for i in (0, 2)]
-    torch.testing.assert_close(sum(half[0].total for half in halves), whole.total)
-    torch.testing.assert_close(torch.cat([half[1][0] for half in halves]), gradient)
-
-
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 def test_anything_in_an_ignored_row(poison: float) -> None:
     logits, labels = batch((3, 7), torch.float32)
     poisoned = logits.masked_fill((labels == -100).unsqueeze(-1), poison)
@@ -166,23 +166,25 @@ def test_id_0_a_number_equal_values_and_logits_wider_than_the_tokenizer() -> Non
         assert_fused_is_the_reference(logits, labels.where(labels < 9, 8), IRREGULAR, kind=kind)
 
 
-@every_implementation
-def test_gradcheck(implementation: Any) -> None:
+def test_gradcheck() -> None:
+    """Of the fused way; the functions, of which the reference is made, have their own."""
     logits, labels = batch((1, 5))
     hidden = [tensor.requires_grad_() for tensor in hidden_of((1, 5))]
     for kind in KINDS:
-        how = {"implementation": implementation, **options_of(kind, labels, smoothing=True, weights=True)}
+        how: dict[str, Any] = options_of(kind, labels, smoothing=True, weights=True)
 
-        def total(x: Tensor, how: dict[str, Any] = how) -> Tensor:
-            return ce_ntl(x, labels, DIGITS, **how).total
+        def total(x: Tensor, implementation: Any = "fused", how: dict[str, Any] = how) -> Tensor:
+            return ce_ntl(x, labels, DIGITS, implementation=implementation, **how).total
 
         def linear(hidden: Tensor, weight: Tensor, bias: Tensor, how: dict[str, Any] = how) -> Tensor:
-            return linear_ce_ntl(hidden, weight, labels, DIGITS, bias=bias, softcap=3.0, **how).total
+            head: dict[str, Any] = {"bias": bias, "softcap": 3.0, "implementation": "fused"}
+            return linear_ce_ntl(hidden, weight, labels, DIGITS, **head, **how).total
 
         assert torch.autograd.gradcheck(total, logits.requires_grad_(), fast_mode=True)
         assert torch.autograd.gradcheck(linear, hidden, fast_mode=True)
-        if implementation == "reference" and kind in ("was", "gce", "crps"):
-            assert torch.autograd.gradgradcheck(total, logits, fast_mode=True)
+        if kind in ("was", "gce", "crps"):
+            reference = partial(total, implementation="reference")
+            assert torch.autograd.gradgradcheck(reference, logits, fast_mode=True)
 
 
 def test_what_is_counted() -> None:
@@ -197,13 +199,10 @@ MISUSE: list[tuple[dict[str, Any], str]] = [
         "kind 'wass' is none of ce, gce, crps, digit_ce, huber, mae, mse, number_level, was, was_cdf, was_vocab",
     ),
     ({"kind": "was", "sigma": 1.0}, "kind 'was' takes no option 'sigma', only cost"),
-    ({"kind": "ce+gce"}, "more than one base"),
     ({"kind": "was+number_level"}, "they cannot be one mean"),
     ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
-    ({"implementation": "linear"}, "needs hidden states: give them to linear_ce_ntl, or take 'fused'"),
     ({"reduction": "avg"}, "reduction must be"),
     ({"inplace": True, "implementation": "reference"}, "inplace=True needs implementation"),
-    ({"inplace": True, "implementation": "fused", "reduction": "none"}, "inplace=True needs implementation"),
 ]
 
 
@@ -235,18 +234,7 @@ def test_auto_takes_what_was_measured_to_be_faster() -> None:
 # ---- label_smoothing
 
 
-@every_implementation
-def test_smoothing_by_hand(implementation: Any) -> None:
-    """The label has the probability 1/2 and three others 1/6 each: with 0.4 spread over the four, 0.7 of the target is
-    the label and 0.1 each of the others.
-    """
-    logits = torch.tensor([[0.0, math.log(3), 0.0, 0.0]])
-    how = {"kind": "ce", "label_smoothing": 0.4, "implementation": implementation}
-    total = ce_ntl(logits, torch.tensor([1]), NumberVocabulary.from_values([0.0, 1.0]), **how).total
-    assert total.item() == pytest.approx(0.7 * math.log(2) + 0.3 * math.log(6))
-
-
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     smoothing=st.sampled_from([0.0, 0.1, 0.9]),
     implementation=st.sampled_from(["auto", "reference", "fused"]),
@@ -267,20 +255,19 @@ def test_smoothing_is_that_of_torch(smoothing: float, implementation: str, reduc
     torch.testing.assert_close(found_gradient, gradient)
 
 
-def test_smoothing_out_of_its_range_and_of_minus_infinity() -> None:
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
+def test_smoothing_out_of_its_range_and_of_minus_infinity(implementation: Any) -> None:
     logits, labels = torch.zeros(1, WIDTH), torch.tensor([7])
-    for implementation in ("reference", "fused"):
-        how: dict[str, Any] = {"kind": "ce", "implementation": implementation}
-        for masked in (2, 7):  # an infinite loss, as in torch
-            low = logits.index_fill(1, torch.tensor(masked), -torch.inf)
-            assert F.cross_entropy(low, labels, label_smoothing=0.1) == torch.inf
-            for given_logits in (low, low.clone().requires_grad_()):
-                assert ce_ntl(given_logits, labels, DIGITS, label_smoothing=0.1, **how).total == torch.inf
-        for smoothing in (-0.1, 1.0, math.nan):
-            with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
-                ce_ntl(logits, labels, DIGITS, label_smoothing=smoothing, **how)
-            with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
-                cross_entropy(logits, labels, label_smoothing=smoothing)
+    how: dict[str, Any] = {"kind": "ce", "implementation": implementation}
+    for masked in (2, 7):  # an infinite loss, as in torch
+        low = logits.index_fill(1, torch.tensor(masked), -torch.inf)
+        for given_logits in (low, low.clone().requires_grad_()):
+            assert ce_ntl(given_logits, labels, DIGITS, label_smoothing=0.1, **how).total == torch.inf
+    for smoothing in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+            ce_ntl(logits, labels, DIGITS, label_smoothing=smoothing, **how)
+        with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+            cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
 # ---- loss_weights
@@ -311,30 +298,24 @@ def test_weights_by_hand(implementation: Any) -> None:
 def test_zero_weights_and_what_ignored_positions_hold(implementation: Any) -> None:
     logits, labels = batch((4, 9), torch.float32)
     weights = weights_of(labels)
-
-    def of_weights(weights: Tensor, logits: Tensor = logits) -> tuple[JointLoss, Tensor]:
-        joint, (gradient,) = computed(implementation, logits, labels, loss_weights=weights)
-        return joint, gradient
-
-    none, gradient = of_weights(torch.zeros(labels.shape))
+    none, (gradient,) = computed(implementation, logits, labels, loss_weights=torch.zeros(labels.shape))
     assert none.total == 0
     assert not gradient.any()
-    strange = weights.masked_fill(labels == -100, torch.nan)
-    assert of_weights(strange)[0].total == of_weights(weights)[0].total
     assert labels[0, 0] != -100
-    impossible, without = logits.clone(), weights.clone()
-    impossible[0, 0, labels[0, 0]] = -torch.inf  # an infinite loss, which a weight of 0 removes
-    without[0, 0] = 0.0
-    found, gradient = of_weights(without, impossible)
-    assert found.total.isfinite()
-    assert gradient.isfinite().all()
+    weights[0, 0] = 0.0
+    expected, (expected_gradient,) = computed(implementation, logits, labels, loss_weights=weights)
+    logits[0, 0, labels[0, 0]] = -torch.inf  # an infinite loss, which a weight of 0 removes
+    strange = weights.masked_fill(labels == -100, torch.nan)
+    found, (gradient,) = computed(implementation, logits, labels, loss_weights=strange)
+    assert found.total == expected.total
+    torch.testing.assert_close(gradient[1:], expected_gradient[1:])
     assert not gradient[0, 0].any()
+    assert gradient.isfinite().all()
 
 
-@every_implementation
-def test_a_single_position_and_weights_without_a_gradient(implementation: Any) -> None:
+def test_a_single_position_and_weights_without_a_gradient() -> None:
     weight = torch.tensor(2.0, requires_grad=True)
-    how: dict[str, Any] = {"implementation": implementation, "reduction": "sum", "loss_weights": weight}
+    how: dict[str, Any] = {"implementation": "fused", "reduction": "sum", "loss_weights": weight}
     total = ce_ntl(torch.zeros(13, requires_grad=True), torch.tensor(3), DIGITS, kind="ce", **how).total
     total.backward()
     assert total.item() == pytest.approx(2 * math.log(13))

@@ -1,6 +1,5 @@
 """Folders of tiny models as transformers writes them: one of each architecture, with a tokenizer of single digits."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -62,49 +61,4 @@ def save_folder(folder: Path, kind: str, **settings: Any) -> Path:
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     transformers.set_seed(0)
     auto_class.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    return folder
-
-
-def save_gguf(folder: Path, source: Path) -> Path:
-    """The Qwen2 in ``source`` as a GGUF file ``tiny.gguf``, weights in float32 and tokenizer, and nothing beside it."""
-    import gguf
-
-    model: Any = AutoModelForCausalLM.from_pretrained(source)
-    tokenizer, config = json.loads((source / "tokenizer.json").read_text()), model.config
-    folder.mkdir()
-    writer = gguf.GGUFWriter(folder / "tiny.gguf", "qwen2")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_tokenizer_model("gpt2")
-    tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if token in ("<pad>", "<|endoftext|>") else 1 for token in tokens])
-    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(1)
-    writer.add_pad_token_id(0)
-    names = {
-        "model.embed_tokens": "token_embd",
-        "model.norm": "output_norm",
-        "lm_head": "output",
-        "model.layers": "blk",
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-        "self_attn.o_proj": "attn_output",
-        **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"},
-        **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
-    }
-    for name, weight in model.state_dict().items():
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        writer.add_tensor(name, weight.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
     return folder

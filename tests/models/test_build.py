@@ -24,9 +24,8 @@ HEADS = {
     "t5_tiny_regression": ("t5_tiny", T5ForSequenceClassification, "classification_head."),
     "gpt2_tiny_regression": ("gpt2_tiny", GPT2ForSequenceClassification, "score."),
 }
-DECODERS = ["granite_tiny", "granite_moe_tiny", "llama_tiny", "qwen2_tiny"]
 STORED = {
-    **dict.fromkeys(DECODERS[:2], AutoModelForCausalLM),
+    "granite_moe_tiny": AutoModelForCausalLM,
     "t5_tiny": AutoModelForSeq2SeqLM,
     **dict.fromkeys(HEADS, AutoModelForSequenceClassification),
 }
@@ -35,12 +34,9 @@ STORED = {
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("t5_small", 60_506_624),
         ("t5_base", 222_903_552),
         ("rt", 222_903_552 + (32_420 - 32_128) * 768),
-        ("gpt2_small", 124_439_808),
         ("gpt2_xl", 1_557_611_200),
-        ("granite_3_2_2b", 2_533_531_648),
         ("granite_3_1_moe_1b", 1_334_628_352),
     ],
 )
@@ -53,7 +49,7 @@ def test_published_shapes_without_memory(name: str, parameters: int, made) -> No
         assert {tensor.device.type for tensor in model.buffers()} == {"meta"}
 
 
-@pytest.mark.parametrize("name", ["gpt2_tiny", *DECODERS, "t5_tiny", "rt_tiny"])
+@pytest.mark.parametrize("name", ["gpt2_tiny", "granite_moe_tiny", "t5_tiny", "rt_tiny"])
 def test_rows_and_special_tokens_of_a_new_model(name: str, made) -> None:
     model = made(name, "model.vocab_size=0")
     # rt has the tokens _d_e_ behind those of the tokenizer.
@@ -79,31 +75,27 @@ def test_saved_and_loaded_it_is_the_same_model(name: str, made, logits, tmp_path
             assert getattr(again.config, setting, None) == getattr(model.config, setting, None)
 
 
-@pytest.mark.parametrize(("name", "other"), [("gpt2_small", "t5_tiny"), ("t5_small", "gpt2_tiny")])
-def test_another_architecture_in_the_folder_is_refused(name: str, other: str, made, tmp_path: Path) -> None:
-    made(other).save_pretrained(tmp_path)
+def test_another_architecture_in_the_folder_is_refused(made, tmp_path: Path) -> None:
+    made("t5_tiny").save_pretrained(tmp_path)
     with pytest.raises(UserError) as caught:
-        made(name, folder=tmp_path)
+        made("gpt2_small", folder=tmp_path)
     assert "\n" not in str(caught.value)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", HEADS)
-def test_one_output_that_padding_does_not_change(name: str, made, logits) -> None:
-    model = made(name)
-    assert isinstance(model, HEADS[name][1])
+def test_a_regression_head_on_the_body_of_a_language_model(name: str, made, logits, tmp_path: Path) -> None:
+    """It has one output, which padding does not change."""
+    body, kind, head = HEADS[name]
+    language_model = made(body)
+    language_model.save_pretrained(tmp_path)
+    model = made(name, folder=tmp_path)
+    assert isinstance(model, kind)
+    assert not model.can_generate()
     together = logits(model)
     assert together.shape == (2, 1)
     torch.testing.assert_close(together[1:], logits(model, slice(1, 2), width=2), rtol=1e-5, atol=1e-6)
-    assert not model.can_generate()
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_regression_head_on_the_body_of_a_language_model(name: str, made, tmp_path: Path) -> None:
-    body, _, head = HEADS[name]
-    language_model = made(body)
-    language_model.save_pretrained(tmp_path)
-    state = made(name, folder=tmp_path).state_dict()
+    state = model.state_dict()
     shared = {key: tensor for key, tensor in language_model.base_model.state_dict().items() if "lm_head" not in key}
     assert len(shared) > 10
     for weight, tensor in shared.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from folders import SHAPES, save_folder, save_gguf, save_tokenizer
+from folders import SHAPES, save_folder, save_tokenizer
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -17,11 +17,10 @@ from transformers import (
     BertConfig,
 )
 
-from ntl.config import Config, UserError, build, compose, run_id
+from ntl.config import Config, UserError, compose
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.decode import restore
-from ntl.training.predictor import predict
 
 ROWS = [
     *("dataset.train_rows=24", "dataset.validation_rows=4", "dataset.test_rows_per_cell=1"),
@@ -80,6 +79,8 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
     assert settings(checkpoint) == settings(folder)
     own: Any = restore(record.parent, say=lambda line: None)[0].model
     assert all(torch.equal(weight, after[name]) for name, weight in own.state_dict().items())
+    if kind in ("llama", "t5"):  # whose adapters are in test_lora.py
+        return
     adapters = given(folder, "model.lora.rank=2")
     if kind == "mamba":
         with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
@@ -114,50 +115,13 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
         given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="mse")
 
 
-def test_dropout_is_the_weights_own_or_what_is_typed(given, tmp_path: Path) -> None:
-    from ntl.training.parts import RunParts
-
-    folder = save_folder(tmp_path / "llama", "llama", attention_dropout=0.25)
-    for words, rate in (([], 0.25), (["model.dropout=0.5"], 0.5)):
-        assert RunParts(given(folder, *words), lambda line: None).model.config.attention_dropout == rate
-
-
-def test_weights_of_another_kind_are_refused(given, tokenizer, tmp_path: Path) -> None:
+def test_weights_of_another_kind_are_refused(given, tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     folder = tmp_path / "bert"
     save_tokenizer(folder)
     AutoModel.from_config(BertConfig(vocab_size=300, **sizes)).save_pretrained(folder)
     with pytest.raises(UserError, match=r"BertModel reads text and writes none"):
         given(folder)
-    # What its config does not tell, transformers does.
-    values = settings(folder)
-    (folder / "config.json").write_text(json.dumps({**values, "model_type": "vit", "architectures": ["ViTModel"]}))
-    with pytest.raises(UserError, match=r"transformers has no decoder or encoder-decoder") as caught:
-        build(given(folder).model, tokenizer=tokenizer)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_gguf_file_is_dequantized_and_a_checkpoint_is_a_plain_folder(given, tmp_path: Path, capsys) -> None:
-    source = save_folder(tmp_path / "qwen2", "qwen2")
-    folder = save_gguf(tmp_path / "gguf", source)
-    with pytest.raises(UserError, match=r"its GGUF file is read by model=hf model\.file=tiny\.gguf"):
-        given(folder)
-    config = given(folder, "model.file=tiny.gguf")
-    assert config.model.name.startswith("qwen2_")
-    record = run(config)
-    checkpoint = record.parent / "checkpoints" / "checkpoint-3"
-    assert "quantization_config" not in settings(checkpoint)
-    before, after = stock(source).state_dict(), stock(checkpoint).state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.allclose(weight, after[name], atol=0.05) for name, weight in before.items())
-    predict(record.parent, say=lambda line: None)
-    # The content counts, not the name.
-    name = run_id(config)
-    (folder / "tiny.gguf").rename(folder / "other.gguf")
-    assert run_id(given(folder, "model.file=other.gguf")) == name
-    (folder / "other.gguf").write_bytes(b"GGUF")
-    with pytest.raises(UserError, match=r"other\.gguf: cannot be read as a GGUF file"):
-        given(folder, "model.file=other.gguf")
 
 
 def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, capsys) -> None:

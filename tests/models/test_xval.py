@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
@@ -47,8 +46,7 @@ def test_the_paper_s_size() -> None:
     assert model.config.max_position_embeddings == 512
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_a_block_is_torch_s_pre_norm_layer(training: bool) -> None:
+def test_a_block_is_torch_s_pre_norm_layer() -> None:
     block = XValBlock(XValModelConfig(**SHAPE, dropout=0.0)).double()
     layer = nn.TransformerEncoderLayer(
         16, 4, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=True, dtype=torch.float64
@@ -69,8 +67,8 @@ def test_a_block_is_torch_s_pre_norm_layer(training: bool) -> None:
         state[name.replace(theirs, ours)] = tensor
     block.load_state_dict(state)
     hidden, mask = torch.randn(3, 7, 16, dtype=torch.float64), _batch()["attention_mask"].bool()
-    expected = layer.train(training)(hidden, src_key_padding_mask=~mask)
-    actual = block.train(training)(hidden, mask[:, None, None, :])
+    expected = layer(hidden, src_key_padding_mask=~mask)
+    actual = block(hidden, mask[:, None, None, :])
     torch.testing.assert_close(actual[mask], expected[mask], rtol=0, atol=1e-12)
 
 
@@ -80,16 +78,6 @@ def test_the_input_is_token_times_value_plus_position() -> None:
     tokens, positions = model.token_embedding.weight, model.position_embedding.weight
     expected = torch.stack([tokens[4] + positions[0], -2.5 * tokens[7] + positions[1], positions[2]])
     torch.testing.assert_close(model.encode(ids, values)[0], expected)
-
-
-def test_heads_at_the_mask_are_heads_everywhere_and_gathered() -> None:
-    model, batch = _model().double().eval(), _batch()
-    output = model(**batch)
-    rows, places = torch.arange(3), batch.pop("number_positions")
-    hidden = model.encode(**batch)
-    assert (output.logits.shape, output.numbers.shape) == ((3, 20), (3,))
-    torch.testing.assert_close(output.logits, model.token_head(hidden)[rows, places], rtol=0, atol=1e-13)
-    torch.testing.assert_close(output.numbers, model.number_head(hidden)[rows, places, 0], rtol=0, atol=1e-13)
 
 
 def _difference_of_padding(model: Any, dtype: torch.dtype) -> float:

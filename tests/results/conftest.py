@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from rows import composed_run
 
-from ntl.results import RunRecord
+from ntl.config.folders import RESULTS
+from ntl.results import RunRecord, load_records
 
 
 @pytest.fixture
@@ -34,3 +35,9 @@ def make_record() -> Callable[..., RunRecord]:
         return RunRecord(**{**values, **changes})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def published() -> list[RunRecord]:
+    """The records of results/runs, read once."""
+    return load_records([RESULTS / "runs"])

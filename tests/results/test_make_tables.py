@@ -7,11 +7,10 @@ import pytest
 from ntl.config import UserError
 from ntl.config.cli import report
 from ntl.results import write_record
-from ntl.results.pages import BEGIN, END
+from ntl.results.pages import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 make_tables = runpy.run_path(str(ROOT / "scripts" / "make_tables.py"))["main"]
-PLACES = make_tables.__globals__
 
 
 def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +26,7 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
     ("arguments", "message"),
     [
         (["tabel5"], "no table 'tabel5'. Did you mean 'table5'?"),
-        (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper, hour"),
+        (["table5", "--scale", "huge"], "no table has the scale 'huge': choose from "),
         (["--records", "not/there"], "--records not/there: no such folder"),
         (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),
     ],
@@ -35,30 +34,17 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
 def test_mistakes_of_the_user(
     tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report(lambda: make_tables([*arguments, "--out", str(tmp_path / "out")])) == 2
-    assert capsys.readouterr() == ("", f"error: {message}\n")
+    (tmp_path / "runs").mkdir()
+    records = [] if "--records" in arguments else ["--records", str(tmp_path / "runs")]
+    assert report(lambda: make_tables([*arguments, *records, "--out", str(tmp_path / "out")])) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert said.err.startswith(f"error: {message}")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_readme_is_looked_at_before_anything_is_written(
-    tmp_path: Path, make_record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readme, page, tables = tmp_path / "README.md", tmp_path / "results" / "README.md", tmp_path / "results" / "tables"
-    monkeypatch.setitem(PLACES, "PAGE", page)
-    monkeypatch.setitem(PLACES, "README", readme)
-    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
-    words = ["--records", str(tmp_path / "runs"), "--out", str(tables), "--pages"]
+def test_a_readme_without_a_place_for_results(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
     readme.write_text("no marks", encoding="utf-8")
     with pytest.raises(UserError, match=r"README\.md: the results go between .*, which are not there; add them\.$"):
-        make_tables(words)
-    assert not page.exists()
-    assert not tables.exists()
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    make_tables(words)
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith(f"before\n{BEGIN}\n[Table 2 at `scale=hour`](")
-    assert text.endswith(f"\n{END}\nafter\n")
-    assert "old" not in text
-    assert "- **untested**: " in text
-    assert "**untested**" in page.read_text(encoding="utf-8")
+        pages([], tmp_path / "page.md", readme)

@@ -4,11 +4,10 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.folders import RESULTS
 from ntl.config.identity import recorded
-from ntl.results import lacking_readings, load_records, missing_runs, table_runs
-from ntl.results.match import plan_block, plan_table, row_records
-from ntl.results.spec import BlockSpec, RowSpec, ScaleSpec, TableSpec, load_table_spec, table_names
+from ntl.results import lacking_readings, missing_runs, table_runs
+from ntl.results.match import plan_block, row_records
+from ntl.results.spec import BlockSpec, RowSpec, ScaleSpec, TableSpec
 
 CE = RowSpec(label="CE", overrides=["loss=ce"])
 WAS = RowSpec(label="WAS", overrides=["loss=ntl_was", "loss.weight=0.3"])
@@ -76,32 +75,12 @@ def test_scales_replace_add_and_select() -> None:
         table_runs(spec, "paper")
 
 
-@pytest.mark.slow
-def test_the_rows_of_all_tables_find_the_published_records() -> None:
-    """The other 75 of 639 are of settings that no table has."""
-    records, found = load_records([RESULTS / "runs"]), []
-    for spec in map(load_table_spec, table_names()):
-        plans = [plan for scale in spec.scales for _, plans in plan_table(spec, scale) for plan in plans]
-        found += [record.id for plan in plans if plan.pins for record in row_records(plan, records).values()]
-    assert (len(found), len(set(found))) == (745, 564)
-
-
 def test_missing_runs(make_record) -> None:
     spec = TableSpec(title="t", name="t", blocks=[block(CE, WAS)])
     runs = table_runs(spec, "tiny")
     assert [run[-1] for run in runs] == ["seed=1", "seed=1", "seed=2", "seed=2"]
     assert missing_runs(spec, "tiny", []) == runs
     assert missing_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]
-
-
-def test_number_of_runs() -> None:
-    counts = {("quickstart", "tiny"): 15, ("table2", "paper"): 48, ("table5", "small"): 18, ("xval", "tiny"): 12}
-    assert {place: len(table_runs(load_table_spec(place[0]), place[1])) for place in counts} == counts
-
-
-def test_the_table_of_xval_has_the_settings_of_its_experiment() -> None:
-    (overrides, *_) = [run for run in table_runs(load_table_spec("xval"), "paper") if "model=xval" in run]
-    assert run_id(compose(overrides)) == run_id(compose(["experiment=xval_multiplication", "seed=1"]))
 
 
 def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:

@@ -1,22 +1,15 @@
-"""results/README.md; what it and README say of verdicts is in test_verdicts.py."""
-
-import pytest
+"""results/README.md; what it and README say of verdicts is in test_verdicts.py; `.ci/run` holds both byte for byte."""
 
 from ntl.results.build import build_table
 from ntl.results.pages import core_hours, results_page
-from ntl.results.table import Table
 
 RMSE = "test/rmse_truth"
 
 
-@pytest.fixture
-def tables(make_record) -> list[Table]:
+def test_the_index_is_a_line_a_table_and_the_paper_s_parts_have_their_commands(make_record) -> None:
     made = [make_record("ce", seed, {RMSE: 10.0}, wall_time_s=1800.0) for seed in (1, 2, 3)]
     made += [make_record("ntl_was", seed, {RMSE: 8.2 - seed / 10}, wall_time_s=1800.0) for seed in (1, 2)]
-    return [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "hour"))]
-
-
-def test_the_index_is_a_line_a_table_and_the_paper_s_parts_have_their_commands(tables: list[Table]) -> None:
+    tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "hour"))]
     assert core_hours(tables[0]) == 2.5
     lines = results_page([], ["It is so."], tables).splitlines()
     assert lines[4:7] == ["## What was learnt", "", "- It is so."]

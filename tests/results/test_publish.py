@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.folders import RESULTS
 from ntl.launch.publish import publish
-from ntl.results import build_table, load_records, write_record, write_tables
+from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -69,10 +68,8 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, make_record) -> None
         write_tables([table], closed)
 
 
-def test_published_weights_are_those_that_published_runs_started_from() -> None:
-    started = {
-        base["run"]: base["sha256"] for record in load_records([RESULTS / "runs"]) if (base := record.model.get("base"))
-    }
+def test_published_weights_are_those_that_published_runs_started_from(published: list[RunRecord]) -> None:
+    started = {base["run"]: base["sha256"] for record in published if (base := record.model.get("base"))}
     checkpoints = sorted(BASES.glob("*/checkpoints/checkpoint-*"))
     assert checkpoints
     for checkpoint in checkpoints:

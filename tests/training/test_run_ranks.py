@@ -152,7 +152,7 @@ def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ran
     assert records[0].predictions_sha256 == records[1].predictions_sha256
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_sharded_run_goes_on_from_its_checkpoint(on_ranks) -> None:
     """A mixture of experts, which is saved under the names of its published checkpoints."""
     model = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
@@ -168,7 +168,7 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(on_ranks) -> None:
         torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_rank_that_dies_ends_the_run_with_its_own_error(on_ranks) -> None:
     started, ranks = time.monotonic(), on_ranks(2, "die", "dead", "trainer.batch_size=8")
     assert "the second rank's own trouble" in ranks.fail()

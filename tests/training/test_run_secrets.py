@@ -40,7 +40,8 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     done = train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / run_id(compose(words))
-    tables = command("scripts/make_tables.py", "--records", str(folder.parent), "--out", str(tmp_path / "tables"))
+    places = ("--records", str(folder.parent), "--out", str(tmp_path / "tables"))
+    tables = command("scripts/make_tables.py", "quickstart", *places)
     assert tables.returncode == 0, tables.stderr
     said = done.stdout + done.stderr + tables.stdout
     assert "Record: " in said

@@ -10,6 +10,7 @@ of that. Numbers above ``LARGEST`` are left out.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,12 +56,18 @@ class Point(NamedTuple):
         return int(np.searchsorted(np.cumsum(self.shares), share - ROUNDING).clip(max=len(self.values) - 1))
 
 
+@lru_cache(maxsize=1 << 16)
+def _value(text: str) -> float | None:
+    """The number that a text writes, which other examples write, too; None for none, or for one above ``LARGEST``."""
+    parsed = parse_number(text)
+    return float(parsed) if parsed is not None and abs(float(parsed)) <= LARGEST else None
+
+
 def point(numbers: Mapping[str, float]) -> Point:
     """From text -> log probability; texts of the same value are added up and written as the most probable of them."""
     written: dict[float, dict[str, float]] = {}
     for text, log_probability in numbers.items():
-        parsed = parse_number(text)
-        if parsed is not None and abs(value := float(parsed)) <= LARGEST:
+        if (value := _value(text)) is not None:
             written.setdefault(value, {})[text] = math.exp(log_probability)
     values = sorted(written)
     masses = np.array([math.fsum(written[value].values()) for value in values])

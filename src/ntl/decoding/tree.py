@@ -159,9 +159,10 @@ def _add_ended(
     ended_EW = torch.full_like(total_EW, NONE)
     ended_EW[live_EW] = total_EW[live_EW] + end_R
     ended_EW = ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
-    for example, place in ended_EW.isfinite().nonzero().tolist():
-        text = texts[example][place].strip()
-        found[example][text] = np.logaddexp(found[example].get(text, NONE), ended_EW[example, place].item()).item()
+    for mine, written, ended_W in zip(found, texts, ended_EW.tolist(), strict=True):
+        for text, ended in zip(map(str.strip, written), ended_W, strict=False):
+            if ended > NONE:
+                mine[text] = np.logaddexp(mine[text], ended).item() if text in mine else ended
 
 
 def _longer_texts(

@@ -171,7 +171,7 @@ def differences(
 def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heuristics: Mapping[str, float]) -> str:
     """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
-    first, second, header = row.spec.label, against.spec.label, endpoint.header
+    first, second, header = row.spec.label, against.spec.label, endpoint.words
     found = row.over(against, endpoint)
     if found is None:
         return f"No run of a common seed of {first} and {second} yet."

@@ -93,8 +93,9 @@ class Effect:
         text = f"{self.short}, n = {n}"
         if summary.low is None:
             return text
-        side = "better" if summary.mean * self.column.better.value > 0 else "worse"
-        text = f"{text}, {side} in {self.better if side == 'better' else n - self.better} of {n}"
+        signs = [math.copysign(1, value) * (value != 0) for value in (summary.mean, *summary.values)]
+        side = {1: "better", -1: "worse", 0: "equal"}[int(signs[0]) * self.column.better.value]
+        text = f"{text}, {side} in {signs[1:].count(signs[0])} of {n}"
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if smallest_p(n) < ALPHA else text
 

@@ -19,7 +19,7 @@ TABLE_FOLDER = CONFIG_DIR / "table"
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on a page
-SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a heading calls them
+SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -78,7 +78,7 @@ class ColumnSpec:
     """``format``, ``short`` (of the page) and ``paper_format`` are Python format specs.
 
     ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
-    header then ends with the split. ``details`` columns are in the CSV alone.
+    header then begins with the split. ``details`` columns are in the CSV alone.
     """
 
     metric: str = MISSING
@@ -100,6 +100,12 @@ class ColumnSpec:
     def better(self) -> Better:
         """Which of its values are the better ones."""
         return metric_of(self.metric).better
+
+    @property
+    def words(self) -> str:
+        """The header within a sentence: ``MAE (interpolation)``."""
+        split, _, rest = self.header.partition(" ")
+        return f"{rest} ({SPLITS[split]})" if split in SPLITS else self.header
 
 
 @dataclass
@@ -258,8 +264,7 @@ def _name_columns(block: BlockSpec) -> None:
     for column in block.columns:
         split, _, name = column.metric.partition("/")
         reading = name.partition("@")[2]
-        heading = metric_of(column.metric).heading
-        given = f"{heading} ({SPLITS.get(split, split)})" if several else heading
+        given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
         column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 

@@ -242,7 +242,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     base_metric = cell.against_metric or cell.metric
     base = [by_seed(base_metric, each[cell.against].records) for each in rows]
     found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], cell.band)
-    what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.header.split(', ')[0]}"
+    what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"

@@ -10,7 +10,7 @@ from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Row, Table
 
 MOST_LINES = 45  # of a page with the notes; longer tables have closer lines
-HEADER_WIDTH = 17  # characters, about what a number and its spread take
+HEADER_WIDTH = 14  # characters, about what a number and its spread take
 
 _ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}

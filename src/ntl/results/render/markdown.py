@@ -10,7 +10,7 @@ from ntl.results.table import Block, Row, Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-LABEL_WIDTH, HEADER_WIDTH = 18, 17  # characters, of a line
+LABEL_WIDTH, HEADER_WIDTH = 18, 14  # characters, of a line
 BREAK = "<br>"
 
 
