@@ -14,8 +14,15 @@ from ntl.results import RunRecord, load_records
 def make_record() -> Callable[..., RunRecord]:
     """A run of quickstart's first block."""
 
-    def make(loss: str, seed: int, metrics: dict[str, float | None], weight: float = 0.3, **changes: Any) -> RunRecord:
-        name, words, config = composed_run(loss, seed, "noisy_numbers", weight=weight)
+    def make(
+        loss: str,
+        seed: int,
+        metrics: dict[str, float | None],
+        weight: float = 0.3,
+        dataset: str = "noisy_numbers",
+        **changes: Any,
+    ) -> RunRecord:
+        name, words, config = composed_run(loss, seed, dataset, weight=weight)
         values: dict[str, Any] = {
             "id": name,
             "overrides": words,

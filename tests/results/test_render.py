@@ -10,7 +10,7 @@ import pytest
 
 from ntl.results import build_table
 from ntl.results.render import latex
-from ntl.results.render.text import header, interval_text, number, short_text, value_parts
+from ntl.results.render.text import header, number, short_text, value_parts
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import summarize
 
@@ -74,11 +74,6 @@ def test_cells_by_hand() -> None:
     assert text_of([1.0, 3.0], records=3) == "1.00, 3.00 (n=2)"
     assert text_of([1.0, 3.0], records=3, text=short_text) == "1.00, 3.00\n2 of 3 seeds"
     assert text_of([1.0], records=3, constant="mean") == "1.00"
-
-
-def test_differences_by_hand() -> None:
-    texts = {(None, None): "", (-0.5,): "-0.50", (-0.5, 0.25): "-0.50, +0.25", (1.0, 2.0, 3.0): "+2.00 [-0.48, +4.48]"}
-    assert {values: interval_text(summarize(values), column()) for values in texts} == texts
 
 
 TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"

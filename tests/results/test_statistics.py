@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.results import RunRecord, pack_bits, pack_errors, paired, summarize
+from ntl.results import RunRecord, pack_bits, pack_errors, summarize
 from ntl.results.statistics import bootstrap_difference, example_difference, holm, sign_flip_p, smallest_p
 
 
@@ -29,15 +29,6 @@ def test_undefined_values_are_counted() -> None:
     assert summarize([]).n == 0
     summary = summarize([2.5])
     assert (summary.n, summary.mean, summary.sd, summary.low, summary.high) == (1, 2.5, None, None, None)
-
-
-def test_paired_differences_use_common_seeds_only() -> None:
-    result = paired({1: 3.0, 2: 5.0, 3: 4.0, 9: 100.0}, {3: 3.0, 1: 1.0, 2: 2.0, 8: 0.0})
-    assert result is not None
-    # differences -2, -3, -1: mean -2, sd 1, t(2) at 97.5 % = 4.30265
-    assert result.differences.values == (-2.0, -3.0, -1.0)
-    assert result.differences.low == pytest.approx(-2 - 4.30265272991 / math.sqrt(3), rel=1e-9)
-    assert (result.agree, result.excludes_zero) == (3, False)
 
 
 def test_sign_flips_by_hand() -> None:

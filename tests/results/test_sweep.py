@@ -24,16 +24,13 @@ def made(make_record):
 
 
 def test_means_and_differences_by_hand(made) -> None:
-    """0.1, 0.2 and 0.3 more: mean 0.2, t interval 0.2 ± 4.302653 · 0.1 / √3; 2 of 8 flips, twice by Holm."""
+    """0.1, 0.2 and 0.3 more: mean 0.2, t interval 0.2 ± 4.302653 · 0.1 / √3."""
     base = [made("ce", seed, 0.5) for seed in (1, 2, 3)]
     found = compare_runs([*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))])
     assert [*found.index] == [(loss, metric) for loss in ("loss=ce", WAS) for metric in (ACCURACY, MAE)]
-    assert [*found.loc["loss=ce", ACCURACY]] == ["0.500 ± 0.000", 3, "", "", ""]
-    assert [*found.loc[WAS, ACCURACY]] == [
-        *("0.700 ± 0.100", 3),
-        *("+0.200 [-0.048, +0.448]", "3/3", "0.5"),
-    ]
-    assert [*found.loc[WAS, MAE]] == ["2.000 ± 0.000", 3, "+0.000 [+0.000, +0.000]", "0/3", "1"]
+    assert [*found.loc["loss=ce", ACCURACY]] == ["0.500 ± 0.000", 3, ""]
+    assert [*found.loc[WAS, ACCURACY]] == ["0.700 ± 0.100", 3, "+0.200 [-0.048, +0.448], n = 3, better in 3 of 3"]
+    assert [*found.loc[WAS, MAE]] == ["2.000 ± 0.000", 3, "+0.0% [+0.0, +0.0], n = 3, equal in 3 of 3"]
 
 
 def test_labels_name_what_differs_and_no_more(made) -> None:
@@ -42,16 +39,16 @@ def test_labels_name_what_differs_and_no_more(made) -> None:
     assert labels([*runs[:1], made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
 
 
-def test_other_test_data_and_other_seeds_are_never_subtracted(made) -> None:
+def test_other_test_data_and_other_seeds_are_never_compared(made) -> None:
     other = {"files": {**FILES, "test.jsonl": "c"}}
     found = compare_runs([made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5)])
-    assert found.loc["loss=gce, loss.weight=0.3", "difference"].tolist() == ["none: other test data"] * 2
-    assert found.loc[WAS, "difference"].tolist() == ["none: no seed in common"] * 2
+    assert found.loc["loss=gce, loss.weight=0.3", "effect"].tolist() == ["none: other test data"] * 2
+    assert found.loc[WAS, "effect"].tolist() == ["none: no seed in common"] * 2
 
 
 def test_an_undefined_score_makes_a_difference_undefined(made) -> None:
     found = compare_runs([*(made("ce", seed, 0.5) for seed in (1, 2)), made("gce", 1, None), made("gce", 2, 0.7)])
-    assert [*found.loc["loss=gce, loss.weight=0.3", ACCURACY]] == ["0.700", 2, "undefined", "0/2", ""]
+    assert [*found.loc["loss=gce, loss.weight=0.3", ACCURACY]] == ["0.700", 2, "undefined for 1 of 1 seeds"]
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +59,6 @@ def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture
     names = ("first", "second", "other", "failed", "first")
     show_sweep([tmp_path / name for name in names])
     printed = capsys.readouterr().out
-    assert printed.index("noisy_numbers\n") < printed.index("+0.250  ") < printed.index("arithmetic\n")
+    assert printed.index("noisy_numbers\n") < printed.index("+0.250, n = 1") < printed.index("arithmetic\n")
     assert "Warning: the runs have different commits: 0123456789, abc.\n" in printed
     assert printed.splitlines()[-1] == "1 of 4 runs have no record: failed"

@@ -6,6 +6,7 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.results.build import build_table as build_table
+    from ntl.results.effects import effect as effect
     from ntl.results.load import load_records as load_records
     from ntl.results.match import lacking_readings as lacking_readings
     from ntl.results.match import missing_runs as missing_runs
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import read_record as read_record
     from ntl.results.record import write_record as write_record
-    from ntl.results.statistics import paired as paired
     from ntl.results.statistics import summarize as summarize
     from ntl.results.table import Table as Table
     from ntl.results.write import write_tables as write_tables

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ntl.evaluation.metrics import Better
+from ntl.results.effects import BAND, Outcome, Seeds
 from ntl.results.match import RowPlan, plan_table, row_records
-from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
+from ntl.results.notes import heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.render.text import interval_text, number, seeds_text
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
-from ntl.results.statistics import ALPHA, example_difference, holm, sign_flip_p, smallest_p, summarize
-from ntl.results.table import Block, Difference, Row, Seeds, Table, pairs_with, prints_as_zero, same_but_loss
+from ntl.results.statistics import example_difference
+from ntl.results.table import Block, Difference, Row, Table, pairs_with, same_but_loss, unbeaten
 from ntl.system.errors import UserError
 
 
@@ -38,15 +38,13 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             [row for row in rows if not row.spec.constant or any(row.values.values())],
             differences(block.columns, rows, pair, endpoint.metric),
             warnings(block, scale, rows),
-            [*notes(block, scale, rows), *control_note(block.columns, rows), *example_notes(block.columns, rows)],
+            notes(block, scale, rows),
             endpoint,
         )
         blocks.append(found)
         if pair:
-            finding = find_primary(wanted, pair, found)
-    tested = [each for block in blocks for each in block.differences if each.p is not None and not each.primary]
-    for each, p in zip(tested, holm([each.p or 0.0 for each in tested]), strict=True):
-        each.holm = p
+            more = block.scales[scale].heuristics_of(endpoint.metric)
+            finding = find_primary(wanted, pair, found, more)
     return Table(spec, scale, heading(spec, scale, parts), blocks, finding)
 
 
@@ -121,12 +119,11 @@ def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None
 
 
 def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
-    """The best row of each group, where the interval supports it.
+    """The best row of each group, where its effect over the second best is shown and not within the band.
 
-    The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
-    print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
-    are undefined for a seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no
-    constant answer in the column, is never best.
+    With fewer than three common seeds or a single row there is no best row. Constants and rows that are undefined for a
+    seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no constant answer in the
+    column, is never best.
     """
     if column.better is Better.neither:
         return []
@@ -138,8 +135,8 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     )
     for _, group in groupby(ranked, key=lambda row: row.spec.group):
         first, second, *_ = [*group, None]
-        gap = first.minus(second, column) if first and second else None
-        if not first or not gap or not gap.excludes_zero or prints_as_zero(gap.differences.mean or 0.0, column):
+        gap = first.over(second, column) if first and second else None
+        if not first or not gap or gap.outcome(says_better=True) is not Outcome.supported:
             continue
         if beats[first] is not False and first.learnt is not False:
             found.append(first)
@@ -149,10 +146,10 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
 def differences(
     columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
 ) -> list[Difference]:
-    """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
+    """Every row over its group's baseline, and every ``ntl`` row over a control that differs in the loss alone.
 
-    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its difference in the
-    metric ``endpoint`` is marked.
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
+    metric ``endpoint`` is marked. Columns without a better end have no effects.
     """
     pairs = [*([primary] if primary else []), *pairs_with(rows, Role.baseline)]
     for control, row in pairs_with(rows, Role.control):
@@ -160,57 +157,38 @@ def differences(
             pairs.append((control, row))
     found = []
     for base, row in dict.fromkeys(pairs):
-        for column in columns:
-            if (gap := row.minus(base, column)) is None:
+        for column in (each for each in columns if each.better is not Better.neither):
+            if (gap := row.over(base, column)) is None:
                 continue
-            common, values, examples = sorted(set(base.records) & set(row.records)), gap.differences.values, None
+            common, examples = sorted(set(base.records) & set(row.records)), None
             if len(common) == 1 and column.metric.endswith("/accuracy"):
                 examples = example_difference(column.metric, [(base.records[common[0]], row.records[common[0]])])
-            p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
             is_primary = (base, row) == primary and column.metric == endpoint
-            found.append(Difference(row.spec, base.spec, column, gap, examples, p, is_primary))
+            found.append(Difference(row.spec, base.spec, gap, examples, is_primary))
     return found
 
 
-def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block) -> str:
-    """One sentence: the result of the comparison of ``pair``, (row it is against, row), at the block's endpoint."""
+def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heuristics: Mapping[str, float]) -> str:
+    """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
-    first, second, header = row.spec.label, against.spec.label, endpoint.header
-    found = next((each for each in block.differences if each.primary), None)
-    if not found:
-        return f"Nothing is shown yet: no seed of both {first} and {second} has {header}."
-    summary, shown = found.paired.differences, False
-    if summary.mean is None:
-        return f"Nothing is shown: {header} is undefined for a run of {first} or {second}."
-    unlearnt = [each.spec.label for each in (row, against) if each.learnt is False]
-    if len(unlearnt) == 2:
-        lead = f"Nothing is shown, as neither {first} nor {second} beats a constant answer in {header}"
-    elif summary.low is None:
-        lead = f"Nothing is shown, as so few seeds have no interval: {first} minus {second} in {header}"
-    elif not found.paired.excludes_zero or prints_as_zero(summary.mean, found.column):
-        lead = f"No difference between {first} and {second} in {header} is shown"
+    first, second, header = row.spec.label, against.spec.label, endpoint.words
+    found = row.over(against, endpoint)
+    if found is None:
+        return f"No run of a common seed of {first} and {second} yet."
+    group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
+    base = [each.values[endpoint.metric] for each in group if each.spec.role is Role.baseline]
+    heuristic, outcome, after = unbeaten(endpoint, base, group, heuristics), found.outcome(says_better=True), ""
+    if heuristic:
+        lead = f"{first} and {second} cannot be compared in {header}: the baseline does not beat {heuristic}"
+    elif outcome is Outcome.equivalent:
+        lead = f"{first} and {second} are equivalent in {header}, within {BAND:.0%}"
+    elif outcome is Outcome.inconclusive:
+        lead = f"{first} and {second} do not differ significantly in {header}"
+        after = f"; n = {found.summary.n} could show {found.detectable}" * bool(found.detectable)
     else:
-        shown = endpoint.better.value * summary.mean > 0
-        lead = f"{first} is {'better' if shown else 'worse'} than {second} in {header}"
-        if found.p is None or found.p > ALPHA:
-            lead += " by the interval, but not by the exact test"
-    # The mean of ``against`` over the seeds of both rows says how large a difference is.
-    ours, theirs = row.values[endpoint.metric], against.values[endpoint.metric]
-    common = summarize([theirs[seed] for seed in theirs if seed in ours])
-    whole = "" if common.mean is None else number(common.mean, endpoint.format)
-    remarks = [*filter(None, [row.spec.group]), f"n = {seeds_text([common.n])}"]
-    if found.p is not None:
-        cannot = f", and n = {common.n} cannot reach {ALPHA}" if smallest_p(common.n) > ALPHA else ""
-        remarks.append(f"exact p = {found.p:.3g}{cannot}")
+        lead = f"{first} is {'better' if outcome is Outcome.supported else 'worse'} than {second} in {header}"
     commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
     if any(commit.startswith(tuple(spec.seen)) for commit in commits):
-        remarks.append("named after these runs")
-    parts = [f"{lead}: {interval_text(summary, endpoint)} against a mean of {whole} ({'; '.join(remarks)})"]
-    if len(unlearnt) == 1:
-        parts.append(f"{unlearnt[0]} beats no constant answer")
-    same = same_but_loss(block.rows, against)
-    control = next((each for each in same if each.spec.role is Role.control and each is not row), None)
-    gain = control.minus(against, endpoint) if control and row in same and shown else None
-    if alone := interval_text(gain.differences, endpoint) if gain else "":
-        parts.append(f"the control, which has no distance: {alone}")
-    return f"{'; '.join(parts)}."
+        after += "; named after these runs"
+    within = f" ({row.spec.group})" if row.spec.group else ""
+    return f"{lead}{within}: {found.text}{after}."

@@ -4,12 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
-from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord, data_read
-from ntl.results.render.text import number
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, ScaleSpec, TableSpec
-from ntl.results.statistics import example_difference
-from ntl.results.table import Row, pairs_with, same_but_loss
+from ntl.results.spec import BlockSpec, ScaleSpec, TableSpec
+from ntl.results.table import Row
 
 # What a model is called in a text; its head is named by the row.
 MODELS = {
@@ -174,88 +171,3 @@ def _origin(records: Sequence[RunRecord]) -> str:
     devices = sorted({record.device or "unknown" for record in records})
     plural = "s" if len(records) > 1 else ""
     return f"From {len(records)} run record{plural}, commit {', '.join(commits)}, device {', '.join(devices)}."
-
-
-def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
-    """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
-
-    All rows compared differ in the loss alone: gains are over the row that the control adds its weight to, which is the
-    baseline, or another one if the baseline's tokenizer differs. A row that is not ``learnt`` has no gain. Empty where
-    a group has no such rows, or fewer than three seeds in common.
-    """
-    parts = []
-    for control in (row for row in rows if row.spec.role is Role.control):
-        same = same_but_loss(rows, control)
-        bases = [row for row in same if row.spec.role in (Role.baseline, Role.other)]
-        if not bases:
-            continue
-        base = min(bases, key=lambda row: row.spec.role is not Role.baseline)
-        others = [row for row in same if row.spec.role is Role.ntl]
-        learnt = [row for row in others if row.learnt is not False]
-        name, over = f"{control.spec.group}: " if control.spec.group else "", base.spec.label
-        found, none = _shares(columns, base, control, learnt)
-        if others and not learnt:
-            parts.append(f"{name}no NTL row beats a constant answer, so there is no gain to share")
-        if found:
-            parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
-        if none:
-            parts.append(f"{name}no NTL row gains more over {over} than its seeds vary in {', '.join(none)}")
-    return [f"What the control, which has no distance, gives alone: {'. '.join(parts)}."] if parts else []
-
-
-def _shares(columns: Sequence[ColumnSpec], base: Row, control: Row, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """A text for each column in which a row gains, and the headers of those in which none does."""
-    found, none = [], []
-    for column in columns:
-        alone, sign = control.minus(base, column), column.better.value
-        compared = [(gap, row) for row in rows if (gap := row.minus(base, column)) and gap.differences.low is not None]
-        if not sign or alone is None or alone.differences.low is None or not compared:
-            continue
-        gains = [(gap.differences.mean or 0.0, row) for gap, row in compared if gap.excludes_zero]
-        gain, best = max(gains, key=lambda each: sign * each[0], default=(0.0, base))
-        if sign * gain <= 0:
-            none.append(column.header)
-        else:
-            part = alone.differences.mean or 0.0
-            whole = f"{number(gain, column.format, '+')} ({best.spec.label})"
-            found.append(f"{column.header}: {number(part, column.format, '+')} of {whole}, {part / gain:z.0%}")
-    return found, none
-
-
-def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
-    """Paired bootstrap over test examples of each row against its baseline, a note a column of accuracy or MAE.
-
-    An example's score is its mean over the seeds that both rows have (``example_difference``). The note begins with
-    the number of test answers that it covers.
-    """
-    found = []
-    for column in columns:
-        clear, held, over = [], 0, ""
-        for base, row in pairs_with(rows, Role.baseline):
-            pairs = [(base.records[seed], row.records[seed]) for seed in sorted(base.records.keys() & row.records)]
-            # Where the seed draws the test set, too, an example has no mean over seeds.
-            same = len({str(data_read(record)) for pair in pairs for record in pair}) == 1
-            if not (result := example_difference(column.metric, pairs) if same else None):
-                continue
-            mean, low, high = (number(value, column.format, "+") for value in result)
-            over = f"{_answers(column.metric, pairs[0][1])}: {column.header} minus {base.spec.label}"
-            if result[1] > 0 or result[2] < 0:
-                clear.append(f"{row_name(row.spec)} {mean} [{low}, {high}]")
-            else:
-                held += 1
-        if held:
-            clear.append(f"{held} row{'s' if held > 1 else ''} with 0 in the interval")
-        if over:
-            lead = f"{over}, paired bootstrap of the seeds' mean, which says nothing of other seeds."
-            found.append(f"{lead} {'; '.join(clear)}.")
-    return found
-
-
-def _answers(metric: str, record: RunRecord) -> str:
-    """The share of the test set that a note covers."""
-    split, _, name = metric.partition("/")
-    count = record.metrics.get(f"{split}/count") or 0
-    kept = len(unpack_errors(record.errors[split])) if split in record.errors else 0
-    if name == "accuracy" or kept >= count:
-        return f"All {count:.0f} test answers"
-    return f"Only {kept} of the {count:.0f} test answers, as the records keep the errors of no more; unlike the table"

@@ -5,33 +5,36 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import RESULTS
-from ntl.results.claims import VERDICTS, Claim, ClaimSource, capitalized, judge_claims, load_claims
+from ntl.results.effects import Outcome
 from ntl.results.figures.spec import figure_names, load_figure_spec
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
+from ntl.results.verdicts import Verdict, Whose, judge, learnt, load_verdicts
 from ntl.system.errors import UserError, one_line_errors
 
 FIGURES = RESULTS / "figures"
-HEADLINE = ("table2", "hour")  # the table and scale whose finding README states
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"
 _ABOUT = (
-    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
+    "Made by `make tables` from the run records, the benchmarks and `config/verdicts.yaml`; never edited by hand. "
     "[LOG.md](LOG.md) is the log of experiments."
 )
-_CLAIMS_RULE = (
-    "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
-    '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
-    "comparison lies wholly on the other side. **Undecided**: all else, with the reason and how many comparisons have "
-    "it. **Untested**: nothing was run. A difference is paired by seed, p is that of the exact sign-flip test, and "
-    "neither is corrected for their number. A run at `scale=tiny` is of a small model in place of the paper's: the "
-    "line names it, and says nothing of larger ones. The interval of a time is its quartiles."
+_VERDICTS_RULE = (
+    "Each claim is tested task by task, in one metric, at the largest scale that ran. Errors are compared by the "
+    "logarithm of their ratio, printed as percent, rates by their difference; paired by seed, architectures averaged "
+    "within a seed, with a 95% t interval. **Supported** and **contradicted**: the interval excludes 0. "
+    "**Equivalent**: it lies within 5% of the baseline. **Inconclusive**: neither, with the effect that n could have "
+    "shown. **Not testable**: the interval of the baseline does not beat the best heuristic, as a constant answer. "
+    "**Depends on the task**: tasks disagree. That something is no worse is supported where the interval excludes a "
+    "loss of 5%. The p of primary comparisons, those that the tables were made for, are corrected by Holm's method "
+    "over all of them (t test); an exact sign-flip p is printed where n can bring it below 0.05. A run at `scale=tiny` "
+    "or `hour` is of a small model in place of the paper's, and says nothing of larger ones. The interval of a time is "
+    "its quartiles."
 )
 _TABLES_RULE = (
     "Each page has the columns of the paper, and links to the rest. Every table names its one primary comparison in "
-    "`config/table`, whose result is the finding; all others are exploratory. A difference is the first row minus the "
-    "second, with its 95% t interval over paired seeds and the exact p of the sign-flip test. n is the number of seeds "
-    "of a row. Core-hours are the wall time of the published runs of all rows, each on one thread, without the runs "
-    "that they start from; tables that share a run count it each."
+    "`config/table`, whose result is the finding, by the rule of the verdicts; all others are exploratory. n is the "
+    "number of seeds of a row. Core-hours are the wall time of the published runs of all rows, each on one thread, "
+    "without the runs that they start from; tables that share a run count it each."
 )
 # The paper's appendix was not available; there is a table here for each whose subject the paper's text names.
 _UNKNOWN = (
@@ -47,38 +50,39 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     _, ended, after = rest.partition(END)
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
-    claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
-    text = f"{before}{BEGIN}\n{readme_results(claims, tables)}\n{END}{after}"
-    return {page: results_page(claims, tables), readme: text}
+    spec = load_verdicts(known=[table.spec for table in tables])
+    verdicts = judge(spec, tables)
+    sentences = learnt(spec, verdicts)
+    text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences)}\n{END}{after}"
+    return {page: results_page(verdicts, sentences, tables), readme: text}
 
 
-def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    """``results/README.md``: the verdict on each claim, the figures, the index of tables, then the evidence."""
-    parts = [*_verdicts(claims), *_figures(), *_index(tables), *_evidence(claims)]
+def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
+    """``results/README.md``: what was learnt, verdicts, figures, tables of the paper and of ours, then the evidence."""
+    parts = [*_verdicts(verdicts, sentences), *_figures(), *_of_paper(tables), *_index(tables), *_evidence(verdicts)]
     return "\n".join(["# Results", "", _ABOUT, "", *parts])
 
 
-def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
-    (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
-    page = f"[{headline.parts[0]} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
-    finding = f"{page}: {escape(headline.finding)}"
-    return "\n".join([finding, "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN])
+def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str:
+    """The generated part of README: what was learnt, and a line of verdicts for each kind of claim."""
+    return "\n".join(_claim_lines(verdicts, sentences))
 
 
-def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
-    yield from ["## What was learnt", "", _CLAIMS_RULE, ""]
-    for whose in ClaimSource:
-        members = [each for each in claims if each.spec.whose is whose]
+def _verdicts(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator[str]:
+    yield from ["## What was learnt", "", *(f"- {escape(each)}" for each in sentences), ""]
+    yield from ["## Verdicts", "", _VERDICTS_RULE, ""]
+    for whose in Whose:
+        members = [each for each in verdicts if each.spec.whose is whose]
         if members:
-            yield from [f"### {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
-            yield from (line([escape(c.spec.name), f"**{c.verdict}**", escape(c.why)]) for c in members)
+            yield from [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
+            yield from (line([escape(v.spec.text), f"**{v.said}**", escape(v.by_task)]) for v in members)
             yield ""
 
 
 def _figures() -> Iterator[str]:
     yield from ["## Figures", "", "Captions, and the figures of the paper, are in [figures](figures/README.md).", ""]
-    for spec in map(load_figure_spec, figure_names()):
+    names = sorted(figure_names(), key=lambda name: name != "effects")  # all comparisons in one
+    for spec in map(load_figure_spec, names):
         if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
@@ -111,40 +115,35 @@ def core_hours(table: Table) -> float:
     return sum(record.wall_time_s * record.num_devices for record in runs.values()) / 3600
 
 
-def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
-    """Each claim's comparisons, those without a run in one line."""
+def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Each claim's cells, those without a run in one line."""
     yield from ["## Evidence", ""]
-    for claim in claims:
-        yield from [f"### {capitalized(claim.spec.name)}: {claim.verdict}", ""]
-        yield from [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
-        for each in claim.ran:
-            side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
-            yield f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**"
-        lacking: dict[str, dict[str, None]] = {}
-        for each in claim.comparisons:
-            if not each.text:
-                lacking.setdefault(each.scale, {})[each.source] = None
-        if lacking:
-            parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
-            yield f"- no run: {'; '.join(parts)}"
+    for verdict in verdicts:
+        name = verdict.spec.name[:1].upper() + verdict.spec.name[1:]
+        yield from [f"### {escape(name)}: {verdict.said}", ""]
+        yield from [f"{escape(verdict.spec.text)} ({escape(verdict.spec.source)})", ""]
+        for cell in verdict.cells:
+            if cell.effect is not None:
+                where = f"{cell.spec.task}, {cell.place}: {escape(cell.what)}"
+                yield f"- {where}: {escape(cell.text)}: **{cell.outcome.value}**"
+        if lacking := [f"{cell.spec.task} (`{cell.scale}`)" for cell in verdict.cells if cell.effect is None]:
+            yield f"- not run: {', '.join(lacking)}"
         yield ""
 
 
-def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:
-    """A line for each claim, and one for all beyond the paper."""
-    yield from ["[The evidence for each claim](results/README.md#evidence), with intervals, n and p.", ""]
-    for whose in (ClaimSource.paper, ClaimSource.ours):
-        members = [each for each in claims if each.spec.whose is whose]
-        yield from [f"{whose.value}:", ""]
-        yield from (f"- **{each.verdict}**: {escape(each.sentence)}" for each in members)
-        yield ""
-    names: dict[str, list[str]] = {}
-    for each in claims:
-        if each.spec.whose is ClaimSource.beyond:
-            names.setdefault(each.verdict, []).append(escape(each.spec.name))
-    by_verdict = [f"**{verdict}** {'; '.join(names[verdict])}" for verdict in VERDICTS if verdict in names]
-    if by_verdict:
-        yield from [f"{ClaimSource.beyond.value}: {'. '.join(by_verdict)}.", ""]
+def _claim_lines(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator[str]:
+    """The sentences on what was learnt, and a line for each verdict."""
+    yield from (f"- {escape(each)}" for each in sentences)
+    yield ""
+    for whose in Whose:
+        names: dict[Outcome, list[str]] = {}
+        for each in verdicts:
+            if each.spec.whose is whose:
+                share = each.said.removeprefix(each.outcome.value)
+                names.setdefault(each.outcome, []).append(escape(f"{each.spec.name}{share}"))
+        parts = [f"**{outcome.value}** {'; '.join(names[outcome])}" for outcome in Outcome if outcome in names]
+        yield from [f"{whose.value}: {'. '.join(parts)}.", ""]
+    yield "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
 
 
 def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
@@ -158,7 +157,7 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
         if what.startswith(("Table", "Appendix")):
             command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
             there = [
-                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
+                f"[{each.scale}](tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
                 for each in at_scales
                 if each.num_records
             ]
@@ -169,5 +168,6 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
         if what.startswith("Figure "):
             drawn = (FIGURES / f"{spec.name}.png").is_file()
             scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
-            link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
+            link = f"[{scale or 'drawn'}](figures/{spec.name}.png)" if drawn else ""
             yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])
+    yield from ["", _UNKNOWN, ""]

@@ -19,6 +19,7 @@ TABLE_FOLDER = CONFIG_DIR / "table"
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on a page
+SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -100,6 +101,12 @@ class ColumnSpec:
         """Which of its values are the better ones."""
         return metric_of(self.metric).better
 
+    @property
+    def words(self) -> str:
+        """The header within a sentence: ``MAE (interpolation)``."""
+        split, _, rest = self.header.partition(" ")
+        return f"{rest} ({SPLITS[split]})" if split in SPLITS else self.header
+
 
 @dataclass
 class RowSpec:
@@ -127,7 +134,8 @@ class ScaleSpec:
     """What one scale adds. ``replace`` swaps an override for another, as ``model=t5_small`` for a stand-in.
 
     ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` renames groups at this scale, for example
-    where one stand-in takes the place of several.
+    where one stand-in takes the place of several. ``heuristics``: what answers that need no learning score beside the
+    constant ones, name -> metric -> score.
     """
 
     seeds: list[int] = MISSING
@@ -135,7 +143,12 @@ class ScaleSpec:
     replace: dict[str, str] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
+    heuristics: dict[str, dict[str, float]] = field(default_factory=dict)
     note: str = ""
+
+    def heuristics_of(self, metric: str) -> dict[str, float]:
+        """The scores in a metric."""
+        return {name: scores[metric] for name, scores in self.heuristics.items() if metric in scores}
 
 
 @dataclass

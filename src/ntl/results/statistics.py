@@ -1,7 +1,7 @@
-"""Mean, spread and interval over seeds; paired differences and their exact test; the bootstrap over test examples."""
+"""Mean, spread and interval over seeds; the exact test of paired differences; the bootstrap over test examples."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
@@ -38,20 +38,6 @@ class Summary:
         return len(self.values)
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Differences other - base over the seeds both have; ``agree`` counts those with the sign of their mean."""
-
-    differences: Summary
-    agree: int
-
-    @property
-    def excludes_zero(self) -> bool:
-        """True where there is an interval and 0 is outside it."""
-        low, high = self.differences.low, self.differences.high
-        return low is not None and high is not None and (low > 0 or high < 0)
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -72,22 +58,6 @@ def summarize(values: Sequence[float | None]) -> Summary:
         half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
         low, high = mean - half, mean + half
     return Summary(good, len(values) - n, mean, sd, low, high)
-
-
-def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
-    """Differences other - base over the seeds of both, None where they share no seed.
-
-    A seed that is undefined on either side makes the whole comparison undefined (no values, undefined > 0): leaving
-    such seeds out would compare only the seeds on which a method did well.
-    """
-    pairs = [(base[seed], other[seed]) for seed in sorted(set(base) & set(other))]
-    if not pairs:
-        return None
-    summary = summarize([None if left is None or right is None else right - left for left, right in pairs])
-    if summary.undefined:
-        return Paired(Summary((), summary.undefined, None, None, None, None), 0)
-    mean = summary.mean or 0.0
-    return Paired(summary, sum(value * mean > 0 for value in summary.values))
 
 
 @cache

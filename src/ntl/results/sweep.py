@@ -1,16 +1,17 @@
-"""What a sweep prints at its end: what differs between its runs, their metrics, and differences paired by seed."""
+"""What a sweep prints at its end: what differs between its runs, their metrics, and effects paired by seed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import metric_of
+from ntl.results.effects import effect
 from ntl.results.load import RECORD
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
 from ntl.results.record import RunRecord, read_record
-from ntl.results.render.text import header, interval_text, number
+from ntl.results.render.text import header, number
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import holm, paired, sign_flip_p, summarize
+from ntl.results.statistics import summarize
 from ntl.system.errors import needs
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
 LEGEND = (
-    "Mean ± standard deviation over n seeds. Difference from the first row over the seeds of both, on the same test "
-    "data [95% t interval]; p of the exact sign-flip test, corrected by Holm's method for all that are shown."
+    "Mean ± standard deviation over n seeds. Effect over the first row, over the seeds of both, on the same test data: "
+    "of errors the ratio, of rates the difference [95% t interval]; nothing is corrected for the number of comparisons."
 )
 
 
@@ -31,10 +32,10 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
 
 
 def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
-    """A line for each row and metric: mean and sd over seeds, and the difference from the first row.
+    """A line for each row and metric: mean and sd over seeds, and the effect over the first row.
 
     Runs of one data set, of which those whose overrides agree but for the seed are one row. Only scores on the same
-    test data are subtracted.
+    test data are compared.
     """
     import pandas as pd
 
@@ -52,23 +53,15 @@ def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
         column = ColumnSpec(key, f"{key.partition('/')[0]} {metric_of(key).heading}")
         summary = summarize(mine["value"].tolist())
         mean = " ± ".join(number(each, column.format) for each in (summary.mean, summary.sd) if each is not None)
-        lines.append({"run": row, "metric": header(column), "mean": mean or "undefined", "n": len(mine), "p": None})
+        lines.append({"run": row, "metric": header(column), "mean": mean or "undefined", "n": len(mine)})
         if row == names[0]:
             continue
         both = base[base["metric"] == key].merge(mine, on=["seed", "data"])
-        gap = paired(*(dict(zip(both["seed"], both[side], strict=True)) for side in ("value_x", "value_y")))
-        if gap is None:
-            known = set(base["seed"]) & set(mine["seed"])
-            lines[-1]["difference"] = "none: other test data" if known else "none: no seed in common"
-        else:
-            lines[-1]["difference"] = interval_text(gap.differences, column) or "undefined"
-            lines[-1]["same sign"] = f"{gap.agree}/{len(both)}"
-            if gap.differences.n > 1:
-                lines[-1]["p"] = sign_flip_p(gap.differences.values)
-    tested = [line for line in lines if line["p"] is not None]
-    for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
-        line["p"] = f"{p:.2g}"
-    columns = ["run", "metric", "mean", "n", "difference", "same sign", "p"]
+        first, second = (dict(zip(both["seed"], both[side], strict=True)) for side in ("value_x", "value_y"))
+        gap = effect(column, [first], [second])
+        known = "none: other test data" if set(base["seed"]) & set(mine["seed"]) else "none: no seed in common"
+        lines[-1]["effect"] = gap.text if gap else known
+    columns = ["run", "metric", "mean", "n", "effect"]
     return pd.DataFrame(lines, columns=columns, dtype=object).fillna("").set_index(["run", "metric"])
 
 

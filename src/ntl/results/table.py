@@ -1,15 +1,14 @@
 """A computed table: cells, rows and differences, and nothing of how it is written."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ntl.results.effects import Effect, Seeds, beats, effect
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
-from ntl.results.spec import ColumnSpec, Role, RowSpec, TableSpec
-from ntl.results.statistics import Paired, Summary, paired, summarize
-
-Seeds = dict[int, float | None]  # the value of each seed, None where it is undefined
+from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.statistics import Summary, summarize
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Row:
     def summary(self, column: ColumnSpec) -> Summary:
         return summarize(list(self.values[column.metric].values()))
 
-    def minus(self, base: "Row", column: ColumnSpec) -> Paired | None:
-        """The differences in a column over the seeds of both, None where they share none."""
-        return paired(base.values[column.metric], self.values[column.metric])
+    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
+        """The effect in a column over the seeds of both, None where they share none."""
+        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
 
     def cell(self, column: ColumnSpec) -> Cell:
         metric, seeds = column.metric, tuple(self.values[column.metric])
@@ -68,10 +67,23 @@ class Row:
         return Cell(column, summary, seeds, tuple(self.spec.paper.get(metric, ())), metric in self.best)
 
 
-def prints_as_zero(value: float, column: ColumnSpec) -> bool:
-    """Whether one of the formats of the column prints only zeros for the value."""
-    texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
-    return any(not any(digit in text for digit in "123456789") for text in texts)
+def unbeaten(column: ColumnSpec, base: Sequence[Seeds], rows: Sequence[Row], more: Mapping[str, float]) -> str:
+    """The best heuristic, with its score, where the baseline does not beat it; else "".
+
+    Heuristics need no learning: the constant answers among the rows, and ``more``. A rule that is wrong in a known way
+    and a ridge regression need some. Only the baseline is tested: an arm that learns nothing is a result.
+    """
+    known = [
+        (row.spec.label, value)
+        for row in rows
+        if row.spec.role is Role.constant and row.spec.constant not in REFERENCES
+        for value in row.values.get(column.metric, {}).values()
+        if value is not None
+    ]
+    best = max((*known, *more.items()), key=lambda each: column.better.value * each[1], default=None)
+    if best is None or not base or beats(column, base, best[1]):
+        return ""
+    return f"{best[0]} ({format(best[1], column.format)})"
 
 
 def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:
@@ -95,21 +107,16 @@ def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
 
 @dataclass
 class Difference:
-    """``row`` minus ``against`` in a column, paired by seed.
+    """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for.
 
-    ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy). ``p`` is
-    the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory comparison
-    of the table, None for the ``primary`` one.
+    ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
     """
 
     row: RowSpec
     against: RowSpec
-    column: ColumnSpec
-    paired: Paired
+    effect: Effect
     examples: tuple[float, float, float] | None
-    p: float | None
     primary: bool
-    holm: float | None = None
 
 
 @dataclass(frozen=True)

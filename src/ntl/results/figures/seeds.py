@@ -6,11 +6,11 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
+from ntl.results.effects import Effect, Outcome, Seeds, effect
 from ntl.results.figures.spec import Source, defined
 from ntl.results.figures.style import LOOKS, Drawing, finish, name_of, panels
-from ntl.results.render.text import interval_text, seeds_text
+from ntl.results.render.text import seeds_text
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import Paired, paired, sign_flip_p
 
 CONTROL = "ce_digits"
 HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
@@ -18,46 +18,37 @@ HELD = "#767676"  # of an interval that includes 0: the palest legible text on w
 
 @dataclass(frozen=True)
 class Gaps:
-    """Differences of the losses of a panel from ``base`` in ``column``, paired by seed."""
+    """The effects of the losses of a panel over ``base``."""
 
     base: str
-    column: ColumnSpec
-    by_loss: Mapping[str, Paired]
+    by_loss: Mapping[str, Effect]
 
-    def text(self, loss: str) -> str:
-        """``-0.196 [-0.387, -0.005]``; the values themselves for one or two seeds; ``undefined``, if one seed is."""
-        return interval_text(self.by_loss[loss].differences, self.column) or "undefined"
+    def with_outcome(self, outcome: Outcome) -> list[str]:
+        """The losses whose effect says this of being better."""
+        return [loss for loss, each in self.by_loss.items() if each.outcome(says_better=True) is outcome]
 
-    def separated(self, sign: int) -> list[str]:
-        """The losses whose interval excludes 0 on the good side (1) or the bad one (-1), or on neither (0)."""
-        return [loss for loss, each in self.by_loss.items() if self._side(each) == sign]
-
-    def _side(self, each: Paired) -> int | None:
-        if (mean := each.differences.mean) is None or not each.excludes_zero:
-            return None if mean is None else 0
-        return 1 if mean * self.column.better.value > 0 else -1
+    @property
+    def unshown(self) -> list[str]:
+        """The losses of which no difference is shown."""
+        return [*self.with_outcome(Outcome.inconclusive), *self.with_outcome(Outcome.equivalent)]
 
     def sentence(self) -> str:
-        """All of them in words: better, worse, not separated, undefined."""
-        words = {1: "By the interval better than {}", -1: "By the interval worse than {}", 0: "Not separated from {}"}
+        """All of them in words: better, worse, equivalent, not significantly different."""
+        words = {Outcome.supported: "Better than {}", Outcome.contradicted: "Worse than {}"}
+        words |= {Outcome.equivalent: "Within 5% of {}", Outcome.inconclusive: "Not significantly different from {}"}
         parts = []
-        for sign, lead in words.items():
-            if losses := self.separated(sign):
-                texts = [f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses]
+        for outcome, lead in words.items():
+            if losses := self.with_outcome(outcome):
+                texts = [f"{name_of(loss)} {self.by_loss[loss].text}" for loss in losses]
                 parts.append(f"{lead.format(name_of(self.base))}: {'; '.join(texts)}.")
-        if losses := [name_of(loss) for loss, each in self.by_loss.items() if each.differences.mean is None]:
-            parts.append(f"Undefined for a seed: {', '.join(losses)}.")
         return " ".join(parts)
 
-    def _p(self, loss: str) -> str:
-        return f" (exact p = {sign_flip_p(self.by_loss[loss].differences.values):.3g})"
 
-
-def gaps(values: Mapping[str, Mapping[int, float | None]], base: str, column: ColumnSpec) -> Gaps:
-    """Every loss behind ``base`` minus it, over the seeds of both; none where ``base`` has no run."""
+def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> Gaps:
+    """Every loss behind ``base`` over it, over the seeds of both; none where ``base`` has no run."""
     behind = list(values)[list(values).index(base) + 1 :] if base in values else []
-    found = {loss: difference for loss in behind if (difference := paired(values[base], values[loss])) is not None}
-    return Gaps(base, column, found)
+    found = {loss: each for loss in behind if (each := effect(column, [values[base]], [values[loss]])) is not None}
+    return Gaps(base, found)
 
 
 def draw_seeds(source: Source) -> Drawing | None:
@@ -76,8 +67,8 @@ def draw_seeds(source: Source) -> Drawing | None:
         first, control = (gaps(values, base, column) for base in (shown[0], CONTROL))
         _draw(each, {loss: defined(seeds) for loss, seeds in values.items()}, shown, first)
         each.set_title(f"{panel.spec.title}, {count}", loc="left")
-        held = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in control.separated(0))  # names are not broken
-        note = fill(f"not separated from the control: {held}", 60, break_on_hyphens=False) if held else ""
+        held = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in control.unshown)  # names are not broken
+        note = fill(f"not significantly different from the control: {held}", 60, break_on_hyphens=False) if held else ""
         each.set_xlabel("\n".join(filter(None, [panel.spec.axis, note])), loc="left")
         if sentence := f"{first.sentence()} {control.sentence()}".strip():
             findings.append(f"{panel.spec.title}, {column.header} ({count}): {sentence}")
@@ -91,7 +82,7 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
         at = [place for place, loss in enumerate(shown) if seed in values.get(loss, {})]
         axes.plot([values[shown[place]][seed] for place in at], at, color="#BBBBBB", linewidth=0.8, zorder=1)
     beside = {"transform": axes.get_yaxis_transform(), "va": "center"}
-    axes.text(1.03, -0.6, f"minus {name_of(first.base)} [95 % interval]", color="#000000", **beside)
+    axes.text(1.03, -0.6, f"against {name_of(first.base)} [95% interval]", color="#000000", **beside)
     for place, loss in enumerate(shown):
         if loss not in values:
             continue
@@ -100,7 +91,7 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
         mean = sum(seeds) / len(seeds)
         axes.vlines(mean, place - 0.28, place + 0.28, color=LOOKS[loss].colour, linewidth=2.5, zorder=3)
         if loss in first.by_loss:
-            colour = HELD if loss in first.separated(0) else "#000000"
-            axes.text(1.03, place, first.text(loss), color=colour, **beside)
+            colour = HELD if loss in first.unshown else "#000000"
+            axes.text(1.03, place, first.by_loss[loss].short, color=colour, **beside)
     axes.margins(x=0.08)
     axes.grid(axis="x")

@@ -46,8 +46,7 @@ class PanelSpec:
 class FigureSpec:
     """One file of ``config/figure``; its name is the figure's.
 
-    ``draw`` is the function that draws it, from the runs of its panels, from ``files`` under results/, from both, or
-    from the comparisons of ``claims``, named as in config/claims.yaml.
+    ``draw`` is the function that draws it, from the runs of its panels, from ``files`` under results/, or from both.
     ``caption`` has fields in braces, as ``{seeds}``, which that function fills in.
     """
 
@@ -56,7 +55,6 @@ class FigureSpec:
     draw: str = MISSING
     panels: list[PanelSpec] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-    claims: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=lambda: ["pdf", "png"])
     name: str = ""
 

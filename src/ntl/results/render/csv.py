@@ -9,7 +9,7 @@ from ntl.results.table import Cell, Difference, Row, Table
 NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
     *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
-    *("paper_mean", "paper_sd", "minus_paper", "agree", "p", "p_holm", "primary", "seeds", "values", "records"),
+    *("paper_mean", "paper_sd", "minus_paper", "measure", "better", "primary", "seeds", "values", "records"),
     *("command", "text"),
 )
 
@@ -37,10 +37,11 @@ def _difference(each: Difference) -> dict[str, Any]:
     """With one common seed, low and high are the interval of the bootstrap over examples."""
     return {
         **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
-        "metric": each.column.metric,
-        **_numbers(each.paired.differences),
+        "metric": each.effect.column.metric,
+        **_numbers(each.effect.summary),
         **({"low": each.examples[1], "high": each.examples[2]} if each.examples else {}),
-        **{"agree": each.paired.agree, "p": each.p, "p_holm": each.holm, "primary": each.primary},
+        "measure": "log ratio" if each.effect.ratio else "difference",
+        **{"better": each.effect.better, "primary": each.primary, "text": each.effect.text},
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
+from ntl.results.render.text import LEGEND, constant_legend, header, paper_line, value_parts
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Row, Table
 
@@ -38,7 +38,7 @@ def _row(row: Row, columns: Sequence[ColumnSpec]) -> list[str]:
         values.append(rf"\textbf{_number(text)}" if cell.best else _number(text))
         intervals.append(rf"\footnotesize{_number(interval)}" if interval else "")
     count = "" if row.spec.constant else str(len(row.records))
-    mark = " (not learnt)" if row.learnt is False else ""
+    mark = " (no better than a constant)" if row.learnt is False else ""
     lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
@@ -65,7 +65,7 @@ def _block(block: Block, table: Table, number: int) -> list[str]:
     # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
     scale = ", ".join([table.scale, *table.added])
-    remarks = [LEGEND + not_learnt_legend(block), *block.warnings]
+    remarks = [LEGEND + constant_legend(block), *block.warnings]
     if number == 1:
         remarks[:1] = [table.finding, remarks[0], *filter(None, [" ".join(table.spec.note.split())])]
     return [

@@ -39,7 +39,7 @@ def _header(column: ColumnSpec) -> str:
 def _row(row: Row, block: Block) -> str:
     label = [_wrapped(row.spec.label, LABEL_WIDTH)]
     if row.learnt is False:
-        label.append("*not learnt*")
+        label += ["*no better than*", "*a constant*"]
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
     cells = []

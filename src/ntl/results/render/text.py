@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from ntl.evaluation.metrics import Better
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import Summary
 from ntl.results.table import Block, Cell, Row
 
 BOLD_LEGEND = (
-    "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0 and does "
-    "not print as 0; never one that is not learnt."
+    "Bold: the best row, where its gain over the second best, paired by seed, has an interval without 0 that is not "
+    "within 5%; never one that is no better than a constant answer."
 )
 LEGEND = f"Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. {BOLD_LEGEND}"
 # From here on an exponent: one diverged run must not widen a column.
@@ -20,18 +19,18 @@ HUGE = 1e4  # the same on the page, but for a format that groups digits: counts 
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
-def not_learnt_legend(block: Block) -> str:
-    """What the mark "not learnt" means; empty where no row has it."""
+def constant_legend(block: Block) -> str:
+    """Where the mark of a row that learns nothing is decided; empty where no row has it."""
     if all(row.learnt is not False for row in block.rows):
         return ""
-    return f" Not learnt: no better than the best constant answer in {block.endpoint.header}."
+    return f" No better than a constant answer: in {block.endpoint.header}."
 
 
 def short_legend(block: Block) -> str:
     """The legend of a block on the page."""
     best = any(cell.best for row in block.rows for cell in map(row.cell, block.shown))
     bold = f" {BOLD_LEGEND}" if best else " No row is clearly the best in any column."
-    return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
+    return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{constant_legend(block)}"
 
 
 def seeds_text(counts: Sequence[int]) -> str:
@@ -123,14 +122,3 @@ def paper_difference(cell: Cell) -> float | None:
     """Our mean minus the paper's; None without either."""
     mean = cell.summary.mean if cell.summary else None
     return mean - cell.paper[0] if cell.paper and mean is not None else None
-
-
-def interval_text(summary: Summary, column: ColumnSpec) -> str:
-    """``-0.20 [-0.31, -0.09]``, the values themselves for one or two seeds, empty without any."""
-    spec = column.format
-    if summary.mean is None:
-        return ""
-    if summary.low is None or summary.high is None:
-        return ", ".join(number(value, spec, "+") for value in summary.values)
-    mean, low, high = (number(value, spec, "+") for value in (summary.mean, summary.low, summary.high))
-    return f"{mean} [{low}, {high}]"

@@ -1,0 +1,150 @@
+"""What one row of a table gains over another, paired by seed, and what may be said of it.
+
+Sizes of errors are compared by the logarithm of their ratio, printed as percent, rates by their difference.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean
+
+from ntl.evaluation.metrics import Better
+from ntl.results.spec import ColumnSpec
+from ntl.results.statistics import ALPHA, Summary, sign_flip_p, smallest_p, summarize
+
+Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
+BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
+
+
+class Outcome(Enum):
+    """What a comparison says of a claim; ``depends`` is of several tasks alone."""
+
+    supported = "supported"
+    contradicted = "contradicted"
+    equivalent = "equivalent"
+    depends = "depends on the task"
+    inconclusive = "inconclusive"
+    not_testable = "not testable"
+    not_run = "not run"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effects of the seeds that both rows have: log ratios for ``ratio``, else differences; other minus base.
+
+    ``band`` is the smallest effect that matters, on the same scale.
+    """
+
+    column: ColumnSpec
+    summary: Summary
+    ratio: bool
+    band: float
+
+    @property
+    def better(self) -> int:
+        """The number of seeds in which the row is better."""
+        return sum(value * self.column.better.value > 0 for value in self.summary.values)
+
+    @property
+    def gain(self) -> tuple[float, float] | None:
+        """The ends of the 95 % t interval, positive where the row is better; None below three seeds."""
+        if self.summary.low is None or self.summary.high is None:
+            return None
+        low, high = sorted(self.column.better.value * end for end in (self.summary.low, self.summary.high))
+        return low, high
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided p of the t test, which a correction for several comparisons takes; None below three seeds."""
+        if self.summary.sd is None or self.summary.mean is None or self.summary.n < 3:
+            return None
+        from scipy.special import stdtr  # here, since it takes longer to load than a command's help
+
+        if not self.summary.sd:
+            return 0.0 if self.summary.mean else 1.0
+        t = abs(self.summary.mean) / self.summary.sd * math.sqrt(self.summary.n)
+        return 2 * float(stdtr(self.summary.n - 1, -t))
+
+    @property
+    def detectable(self) -> str:
+        """The half width of the interval: an effect beyond it would have shown."""
+        if self.summary.low is None or self.summary.high is None:
+            return ""
+        half = (self.summary.high - self.summary.low) / 2
+        return f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
+
+    @property
+    def short(self) -> str:
+        """``-29.0% [-42.4, -12.5]``; the values themselves below three seeds, ``undefined`` where one seed is."""
+        if self.summary.mean is None:
+            return "undefined"
+        if self.summary.low is None or self.summary.high is None:
+            return ", ".join(map(self._format, self.summary.values))
+        ends = ", ".join(self._format(end).removesuffix("%") for end in (self.summary.low, self.summary.high))
+        return f"{self._format(self.summary.mean)} [{ends}]"
+
+    @property
+    def text(self) -> str:
+        """``-29.0% [-42.4, -12.5], n = 8, better in 8 of 8, exact p = 0.0078``; values alone below three seeds."""
+        summary, n = self.summary, self.summary.n
+        if summary.mean is None:
+            return f"undefined for {summary.undefined} of {summary.undefined + n} seeds"
+        text = f"{self.short}, n = {n}"
+        if summary.low is None:
+            return text
+        signs = [math.copysign(1, value) * (value != 0) for value in (summary.mean, *summary.values)]
+        side = {1: "better", -1: "worse", 0: "equal"}[int(signs[0]) * self.column.better.value]
+        text = f"{text}, {side} in {signs[1:].count(signs[0])} of {n}"
+        # No p that n cannot bring below the level is printed: it would read as a failure of the data.
+        return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if smallest_p(n) < ALPHA else text
+
+    def _format(self, value: float) -> str:
+        return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
+
+    def outcome(self, says_better: bool) -> Outcome:
+        """For the claim that the row is better, or that it is no worse by the band or more."""
+        if self.gain is None:
+            return Outcome.inconclusive
+        low, high = self.gain
+        if says_better and -self.band <= low and high <= self.band:
+            return Outcome.equivalent
+        least = 0.0 if says_better else -self.band
+        return Outcome.supported if low > least else Outcome.contradicted if high < least else Outcome.inconclusive
+
+
+def _on_scale(value: float | None, ratio: bool) -> float | None:
+    return value if value is None or not ratio else math.log(value) if value > 0 else None
+
+
+def _averaged(groups: Sequence[Seeds], ratio: bool) -> dict[int, float | None]:
+    """The mean over groups, such as architectures, within each seed that all have; None where one is undefined."""
+    found = {}
+    for seed in sorted(set.intersection(*map(set, groups))):
+        values = [value for group in groups if (value := _on_scale(group[seed], ratio)) is not None]
+        found[seed] = fmean(values) if len(values) == len(groups) else None
+    return found
+
+
+def effect(column: ColumnSpec, base: Sequence[Seeds], other: Sequence[Seeds], band: float = BAND) -> Effect | None:
+    """The effect of ``other`` over ``base``, each with the seeds of one or more groups; None without a common seed.
+
+    A seed that is undefined on either side makes the whole effect undefined, since leaving it out would compare only
+    the seeds on which a row did well. An error of 0 has no logarithm, and is undefined, too.
+    """
+    ratio = column.better is Better.lower
+    left, right = _averaged(base, ratio), _averaged(other, ratio)
+    pairs = [(left[seed], right[seed]) for seed in left if seed in right]
+    if not pairs:
+        return None
+    summary = summarize([None if a is None or b is None else b - a for a, b in pairs])
+    if summary.undefined:
+        summary = Summary((), summary.undefined, None, None, None, None)
+    rates = [abs(a) for a, _ in pairs if a is not None]
+    return Effect(column, summary, ratio, math.log1p(band) if ratio else band * fmean(rates or [0.0]))
+
+
+def beats(column: ColumnSpec, base: Sequence[Seeds], heuristic: float) -> bool:
+    """Whether the whole 95 % interval of the baseline is better than a heuristic."""
+    found = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)
+    return found is not None and found.gain is not None and found.gain[0] > 0

@@ -1,0 +1,342 @@
+"""The claims of ``config/verdicts.yaml``, the comparisons that test each, and what they say, task by task."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from string import Formatter
+
+from omegaconf import MISSING
+
+from ntl.config.folders import CONFIG_DIR, RESULTS, choices
+from ntl.evaluation.metrics import Better
+from ntl.results.build import by_seed
+from ntl.results.effects import BAND, Effect, Outcome, effect
+from ntl.results.load import read_rows
+from ntl.results.notes import model_name
+from ntl.results.spec import (
+    BlockSpec,
+    ColumnSpec,
+    PairSpec,
+    Role,
+    TableSpec,
+    check_pair,
+    load_table_spec,
+    read_typed,
+)
+from ntl.results.statistics import Summary, holm
+from ntl.results.table import Row, Table, unbeaten
+from ntl.system.errors import UserError
+
+VERDICTS = CONFIG_DIR / "verdicts.yaml"
+BENCHMARKS = RESULTS / "benchmarks"
+SCALES = ("tiny", "hour", "small", "real", "paper")  # by size: of one task the largest that ran counts
+
+
+class Whose(Enum):
+    paper = "The paper's claims"
+    ours = "Where a gain comes from"
+    beyond = "Beyond the paper"
+
+
+@dataclass
+class CellSpec:
+    """A task on which a claim is tested: ``row`` against ``against`` in one metric of a table, at each of its scales.
+
+    Attributes:
+        groups: Groups of rows, such as architectures, that are averaged within a seed.
+        row, against: Labels of rows; empty: those of the claim.
+        against_metric: How the row compared with is read, where otherwise: ``interpolate/mae`` beside
+            ``interpolate/mae@expectation``.
+        band: The smallest effect that matters.
+        after: Whether the line was added when its records had been seen.
+        benchmark: In place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, whose
+            ``ratio`` is a time over that of CE. It is divided by that of the line where ``over`` differs.
+    """
+
+    task: str = MISSING
+    table: str = ""
+    metric: str = ""
+    block: int = 0
+    groups: list[str] = field(default_factory=lambda: [""])
+    row: str = ""
+    against: str = ""
+    against_metric: str = ""
+    scales: list[str] = field(default_factory=list)
+    band: float = BAND
+    after: bool = False
+    benchmark: str = ""
+    where: dict[str, str] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class ClaimSpec:
+    """``text`` as one sentence, ``source``: where it is claimed; ``no_worse`` claims that nothing is lost."""
+
+    name: str = MISSING
+    text: str = MISSING
+    source: str = MISSING
+    whose: Whose = MISSING
+    row: str = ""
+    against: str = ""
+    no_worse: bool = False
+    cells: list[CellSpec] = MISSING
+
+
+@dataclass
+class SentenceSpec:
+    """What was learnt, with ``{claim/task}`` in place of numbers; ``holds``: the outcomes that it rests on."""
+
+    text: str = MISSING
+    holds: dict[str, Outcome] = MISSING
+
+
+@dataclass
+class VerdictsSpec:
+    learnt: list[SentenceSpec] = MISSING
+    claims: list[ClaimSpec] = MISSING
+
+
+def load_verdicts(path: Path = VERDICTS, known: Iterable[TableSpec] = ()) -> VerdictsSpec:
+    """Read and check the claims; ``known`` are tables that need not be read again.
+
+    UserError, in one line, names the file, the key and what is wrong there.
+    """
+    spec: VerdictsSpec = read_typed(VerdictsSpec, path)
+    tables = {table.name: table for table in known}
+    for claim in spec.claims:
+        for index, cell in enumerate(claim.cells):
+            where = f"{path}: {claim.name}: cells[{index}]"
+            if bool(cell.table) == bool(cell.benchmark):
+                raise UserError(f"{where}: give a table or a benchmark")
+            if cell.benchmark:
+                continue
+            cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
+            table = tables.setdefault(cell.table, load_table_spec(cell.table))
+            for group in cell.groups:
+                block = check_pair(_pair(cell, group), table, where)
+            column_of(block, cell.metric, where)
+            if lost := [scale for scale in cell.scales if scale not in table.scales]:
+                raise UserError(f"{where}.scales: table {cell.table!r} has no scale {lost[0]!r}")
+    return spec
+
+
+def _pair(cell: CellSpec, group: str) -> PairSpec:
+    return PairSpec(cell.row, cell.against, cell.metric, group, cell.block)
+
+
+def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
+    """The column of a metric; for a reading without a column of its own, that of the metric without the reading."""
+    columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
+    name, _, reading = metric.partition("@")
+    if metric in columns:
+        return columns[metric]
+    if name not in columns or reading not in choices("beside"):
+        raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
+    old = columns[name]
+    return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
+
+    ``primary``: the comparison that its table is made for; ``corrected`` is then its p among all of those.
+    ``heuristic`` is what the baseline does not beat where the outcome is "not testable".
+    """
+
+    spec: CellSpec
+    scale: str
+    place: str
+    what: str
+    effect: Effect | None
+    outcome: Outcome
+    heuristic: str = ""
+    primary: bool = False
+    corrected: float | None = None
+    said: str = ""
+
+    @property
+    def short(self) -> str:
+        """The effect and its interval alone."""
+        return self.said or (self.effect.short if self.effect else "no run")
+
+    @property
+    def text(self) -> str:
+        """The effect and, where nothing is shown, why."""
+        if self.effect is None:
+            return "no run"
+        why = f"; the baseline does not beat {self.heuristic}" if self.outcome is Outcome.not_testable else ""
+        if self.outcome is Outcome.inconclusive and self.effect.detectable and not self.said:
+            why = f"; n = {self.effect.summary.n} could show {self.effect.detectable}"
+        after = "; added when the records had been seen" if self.spec.after else ""
+        p = "" if self.corrected is None else f", p = {self.corrected:.2g} corrected over the primary comparisons"
+        return f"{self.said or self.effect.text}{p}{why}{after}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    spec: ClaimSpec
+    cells: tuple[Cell, ...]
+
+    @property
+    def tasks(self) -> dict[str, Cell]:
+        """The cell of each task at the largest scale that ran, in the order of the file; without a run the first."""
+        found: dict[str, Cell] = {}
+        for cell in self.cells:
+            best = found.get(cell.spec.task)
+            if best is None or (cell.effect is not None and (best.effect is None or _size(cell) >= _size(best))):
+                found[cell.spec.task] = cell
+        return found
+
+    @property
+    def outcome(self) -> Outcome:
+        """That of the tasks which decide, "depends on the task" where they disagree; else why none decides."""
+        outcomes = {cell.outcome for cell in self.tasks.values()}
+        decided = outcomes & {Outcome.supported, Outcome.contradicted, Outcome.equivalent}
+        if len(decided) > 1:
+            return Outcome.depends
+        order = (Outcome.inconclusive, Outcome.not_testable, Outcome.not_run)
+        return decided.pop() if decided else next(each for each in order if each in outcomes)
+
+    @property
+    def said(self) -> str:
+        """The outcome, and how many of the tasks that ran have it, where not all."""
+        ran = [cell for cell in self.tasks.values() if cell.effect is not None]
+        same = sum(cell.outcome is self.outcome for cell in ran)
+        return self.outcome.value if same == len(ran) or not same else f"{self.outcome.value} ({same} of {len(ran)})"
+
+    @property
+    def by_task(self) -> str:
+        """``supported: multiplication (hour); contradicted: arithmetic (hour)``, those that decide first."""
+        parts = []
+        for outcome in Outcome:
+            tasks = [f"{task} ({cell.scale})" for task, cell in self.tasks.items() if cell.outcome is outcome]
+            if tasks:
+                parts.append(f"{outcome.value}: {', '.join(tasks).replace(' ()', '')}")
+        return "; ".join(parts)
+
+
+def _size(cell: Cell) -> int:
+    return SCALES.index(cell.scale) if cell.scale in SCALES else -1
+
+
+def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:
+    """The rows of each group by label; None where the table's scale does not have them."""
+    spec = table.spec.blocks[cell.block]
+    part = spec.scales.get(table.scale)
+    groups = [group for group in cell.groups if part and (not part.groups or group in part.groups)]
+    if part is None or not groups:
+        return None
+    block = table.blocks[[each for each in table.spec.blocks if table.scale in each.scales].index(spec)]
+    names = [part.labels.get(group, group) for group in groups]
+    return [{row.spec.label: row for row in block.rows if row.spec.group in (name, "")} for name in names]
+
+
+def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
+    if (rows := _rows(cell, table)) is None:
+        return None
+    column = column_of(table.spec.blocks[cell.block], cell.metric, cell.table)
+    base_metric = cell.against_metric or cell.metric
+    base = [by_seed(base_metric, each[cell.against].records) for each in rows]
+    found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], cell.band)
+    what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
+    names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
+    models = ", ".join(dict.fromkeys(map(model_name, names)))
+    place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
+    if found is None:
+        return Cell(cell, table.scale, place, what, None, Outcome.not_run)
+    wanted = table.spec.primary_of(table.scale)
+    primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
+    more = table.spec.blocks[cell.block].scales[table.scale].heuristics_of(base_metric)
+    gate = column_of(table.spec.blocks[cell.block], base_metric, cell.table)
+    baselines = [
+        by_seed(base_metric, row.records) for each in rows for row in each.values() if row.spec.role is Role.baseline
+    ]
+    if best := unbeaten(gate, baselines, [*rows[0].values()], more):
+        return Cell(cell, table.scale, place, what, found, Outcome.not_testable, best, primary)
+    return Cell(cell, table.scale, place, what, found, found.outcome(not claim.no_worse), primary=primary)
+
+
+def _read(label: str, metric: str) -> str:
+    reading = metric.partition("@")[2]
+    return f"{label} by {reading}" if reading else label
+
+
+def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
+    """UserError: no such file, not one line in it as is named, or a column that it lacks."""
+    try:
+        lines, ends = read_rows(folder / cell.benchmark), ("", "_low", "_high")
+        (chosen,) = (row for row in lines if all(row[key] == value for key, value in cell.where.items()))
+        ratio, low, high = (float(chosen[f"ratio{end}"]) for end in ends)
+        if cell.over:
+            (over,) = (row for row in lines if all(row[k] == value for k, value in (cell.where | cell.over).items()))
+            by, least, most = (float(over[f"ratio{end}"]) for end in ends)
+            ratio, low, high = ratio / by, low / most, high / least
+        said = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times {cell.against}, {chosen['rounds']} rounds"
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
+    logs = [math.log(value) for value in (ratio, low, high)]
+    time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
+    found = Effect(time, Summary((), 0, logs[0], None, *logs[1:]), True, math.log1p(cell.band))
+    place = f"[{cell.benchmark}](benchmarks/{cell.benchmark})"
+    return Cell(cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
+
+
+def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHMARKS) -> list[Verdict]:
+    """Every claim with its cells, whose links lead from ``results/``.
+
+    The p of the primary comparisons are corrected by Holm's method over all of them that have an interval, by the t
+    test: an exact p is never below 2 / 2^n, which no correction over many survives.
+    """
+    found = []
+    for claim in spec.claims:
+        cells: list[Cell | None] = []
+        for cell in claim.cells:
+            if cell.benchmark:
+                cells.append(_benchmark_cell(claim, cell, benchmarks))
+                continue
+            here = [table for table in tables if table.name == cell.table]
+            cells += [
+                _table_cell(claim, cell, table) for table in here if table.scale in (cell.scales or [table.scale])
+            ]
+        found.append(Verdict(claim, tuple(filter(None, cells))))
+    primaries = {
+        (cell.place, cell.what): cell.effect.p
+        for verdict in found
+        for cell in verdict.cells
+        if cell.primary and cell.effect and cell.effect.p is not None and cell.outcome is not Outcome.not_testable
+    }
+    corrected = dict(zip(primaries, holm([p or 0.0 for p in primaries.values()]), strict=True))
+    return [
+        Verdict(
+            each.spec, tuple(replace(cell, corrected=corrected.get((cell.place, cell.what))) for cell in each.cells)
+        )
+        for each in found
+    ]
+
+
+def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
+    """The sentences on what was learnt, with the numbers of their cells.
+
+    UserError: a sentence names no cell, or rests on an outcome that the records no longer have.
+    """
+    cells = {f"{each.spec.name}/{task}": cell for each in verdicts for task, cell in each.tasks.items()}
+    found = []
+    for sentence in spec.learnt:
+        named = [name for _, name, _, _ in Formatter().parse(sentence.text) if name]
+        if lost := [name for name in (*named, *sentence.holds) if name not in cells]:
+            raise UserError(f"{VERDICTS}: learnt: {lost[0]!r} is no claim/task")
+        for name, wanted in sentence.holds.items():
+            if cells[name].outcome is not wanted:
+                raise UserError(
+                    f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {name} being {wanted.value}, and it is "
+                    f"{cells[name].outcome.value}: write what is true now"
+                )
+        text = sentence.text
+        for name in named:
+            text = text.replace(f"{{{name}}}", cells[name].short)
+        found.append(" ".join(text.split()))
+    return found

@@ -1,0 +1,167 @@
+"""Verdicts of made-up records by hand, and those of the published records as an independent audit computed them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.folders import RESULTS
+from ntl.results.build import build_table
+from ntl.results.effects import Outcome
+from ntl.results.load import load_records
+from ntl.results.pages import readme_results, results_page
+from ntl.results.record import RunRecord
+from ntl.results.verdicts import Verdict, VerdictsSpec, judge, learnt, load_verdicts
+
+WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
+HEAD = """
+learnt: []
+claims:
+  - name: it
+    text: It helps.
+    source: here
+    whose: ours
+    row: "NTL-WAS, λ = 0.3"
+    against: CE
+    cells:
+"""
+CELLS = f"""      - {{task: noise, table: quickstart, metric: {RMSE}}}
+      - {{task: product, table: quickstart, block: 1, metric: {MAPE}, after: true}}
+"""
+
+
+def load(tmp_path: Path, cells: str = CELLS, head: str = HEAD) -> VerdictsSpec:
+    path = tmp_path / "verdicts.yaml"
+    path.write_text(f"{head}{cells}", encoding="utf-8")
+    return load_verdicts(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "table: quickstart, metric",
+            "row: NTL, table: quickstart, metric",
+            ".row: table 'quickstart' has no row 'NTL' ",
+        ),
+        ("rmse_truth", "rsme", "cells[0]: 'test/rsme' is no column with a good end: test/rmse_truth, "),
+        ("table: quickstart, metric", "table: quickstart, scales: [huge], metric", "has no scale 'huge'"),
+        ("table: quickstart, ", "", "cells[0]: give a table or a benchmark"),
+    ],
+)
+def test_a_wrong_name_is_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, CELLS.replace(old, new, 1))
+    assert str(caught.value).startswith(f"{tmp_path}/verdicts.yaml: it: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def verdict(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[..., Verdict]:
+    """The verdict on the cells, of these errors of CE and NTL-WAS by seed in noise and in products."""
+
+    def make(noise: list[float], product: list[float], constant: float = 20.0, cells: str = CELLS) -> Verdict:
+        records = []
+        for dataset, metric, scores in (("noisy_numbers", RMSE, noise), ("multiplication", MAPE, product)):
+            constants = {f"{metric}:{name}": constant for name in ("mode", "median", "mean")}
+            for loss, values in (("ce", [10.0] * len(scores)), ("ntl_was", scores)):
+                records += [
+                    make_record(loss, seed, {metric: value, **constants}, dataset=dataset)
+                    for seed, value in enumerate(values, start=1)
+                ]
+        return judge(load(tmp_path, cells), [build_table("quickstart", records)])[0]
+
+    return make
+
+
+LESS, MORE, SAME, OPEN = [8.0, 8.0, 8.1], [12.0, 12.0, 12.1], [10.0, 10.1, 10.2], [8.0, 10.0, 11.0]
+
+
+# LESS by hand: log ratios -0.22314 twice and -0.21072, mean -0.21900, half width 4.302653 · 0.0071724 / √3 = 0.01782.
+@pytest.mark.parametrize(
+    ("noise", "constant", "outcome", "text"),
+    [
+        (LESS, 20.0, Outcome.supported, "-19.7% [-21.1, -18.2], n = 3, better in 3 of 3, p = 0.00036 corrected over"),
+        (MORE, 20.0, Outcome.contradicted, "+20.3% [+18.9, +21.8], n = 3, worse in 3 of 3"),
+        (SAME, 20.0, Outcome.equivalent, "+1.0% [-1.5, +3.5], n = 3"),
+        (OPEN, 20.0, Outcome.inconclusive, "; n = 3 could show 50%"),
+        (LESS, 10.0, Outcome.not_testable, "; the baseline does not beat constant: mode (10.000)"),
+        ([], 20.0, Outcome.not_run, "no run"),
+    ],
+)
+def test_one_task(verdict: Callable[..., Verdict], noise: list[float], constant: float, outcome: Outcome, text: str):
+    found = verdict(noise, [], constant, CELLS.splitlines()[0])
+    assert found.outcome is outcome
+    assert text in found.cells[0].text
+    page = results_page([found], [], [])
+    assert f"| It helps. | **{outcome.value}** | {outcome.value}: noise (tiny) |" in page
+    assert (f"**{outcome.value}**\n" in page) == bool(noise)
+
+
+def test_the_quickstart_runs_products_with_one_seed(verdict: Callable[..., Verdict]) -> None:
+    found = verdict(LESS, [8.0])
+    assert (found.outcome, found.said) == (Outcome.supported, "supported (1 of 2)")
+    assert found.by_task == "supported: noise (tiny); not testable: product (tiny)"  # one seed has no interval
+    assert found.cells[1].text.endswith("; added when the records had been seen")
+
+
+def test_tasks_that_disagree_and_the_larger_scale(tmp_path: Path) -> None:
+    """Of the published records; NTL-WAS minus CE is unclear in arithmetic at tiny, and worse at hour."""
+    arithmetic = """      - {task: arithmetic, table: table2, metric: interpolate/mae}
+      - {task: arithmetic, table: table2, block: 1, metric: interpolate/mae}
+"""
+    records = [record for record in load_records([RESULTS / "runs"]) if record.id.startswith("arithmetic")]
+    tables = [build_table("table2", records, scale) for scale in ("tiny", "hour")]
+    (found,) = judge(load(tmp_path, arithmetic), tables)
+    assert [cell.outcome for cell in found.cells] == [Outcome.not_testable, Outcome.contradicted]
+    assert found.tasks["arithmetic"].scale == "hour"
+
+
+def test_the_figures_of_the_audit() -> None:
+    spec, names = load_verdicts(), {"table2": "arithmetic", "table5": "multiplication", "table7": "arithmetic"}
+    spec.claims = [claim for claim in spec.claims if {cell.table for cell in claim.cells} & names.keys()]
+    for claim in spec.claims:
+        claim.cells = [cell for cell in claim.cells if cell.table in names]
+    records = load_records([RESULTS / "runs"])
+    tables = [build_table(name, [r for r in records if r.id.startswith(data)], "hour") for name, data in names.items()]
+    cells = {(each.spec.name, task): cell.short for each in judge(spec, tables) for task, cell in each.tasks.items()}
+    assert cells["better than CE", "arithmetic"] == "+11.7% [+3.1, +21.0]"
+    assert cells["better than CE", "arithmetic from scratch"] == "-0.452 [-0.630, -0.274]"
+    assert cells["better than CE", "multiplication"] == "-29.0% [-42.4, -12.5]"
+    assert cells["distance", "multiplication"] == "-16.7% [-32.9, +3.3]"
+    assert cells["WAS over MSE", "arithmetic"] == "+0.096 [+0.068, +0.123]"
+    assert cells["digit tokens", "arithmetic"] == "+0.271 [+0.125, +0.417]"
+
+
+def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[..., Verdict]) -> None:
+    found = verdict(LESS, [])
+    head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
+    spec = load(tmp_path, head=head)
+    sentences = learnt(spec, [found])
+    assert sentences == ["It is -19.7% [-21.1, -18.2]."]
+    lines = readme_results([found], sentences).splitlines()
+    assert lines[0] == "- It is -19.7% [-21.1, -18.2]."
+    assert "Where a gain comes from: **supported** it." in lines
+    with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
+        learnt(spec, [verdict(MORE, [])])
+    with pytest.raises(UserError, match="'it/nose' is no claim/task"):
+        learnt(load(tmp_path, head=head.replace("{it/noise}", "{it/nose}")), [found])
+
+
+def test_times_are_of_a_benchmark(tmp_path: Path) -> None:
+    entry = """      - {task: loss, benchmark: times.csv, row: "NTL, loss", against: CE, where: {loss: ntl}}
+      - {task: fused, benchmark: times.csv, row: "NTL, fused", against: CE fused, where: {loss: ntl}, over: {loss: ce}}
+"""
+    spec = load(tmp_path, entry, HEAD.replace("whose: ours", "whose: ours\n    no_worse: true"))
+    (tmp_path / "times.csv").write_text("loss,rounds,ratio,ratio_low,ratio_high\nntl,7,1.2,1.1,1.3\nce,7,1.2,1.2,1.2\n")
+    (found,) = judge(spec, [], tmp_path)
+    assert [cell.text for cell in found.cells] == [
+        "1.20 [1.10, 1.30] times CE, 7 rounds",
+        "1.00 [0.92, 1.08] times CE fused, 7 rounds",
+    ]
+    assert [cell.outcome for cell in found.cells] == [Outcome.contradicted, Outcome.inconclusive]
+    (tmp_path / "times.csv").write_text("loss,rounds,ratio,ratio_low,ratio_high\nntl,7,1,1,1\nntl,7,1,1,1\n")
+    with pytest.raises(UserError, match=r"it: times\.csv: not one line as named"):
+        judge(spec, [], tmp_path)
