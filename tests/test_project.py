@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2100, "training": 4200, "numbers": 700, "tokenizers": 850, "models": 1200, "data": 3900},
-    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 1450, "benchmarks": 1000},
+    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 950, "benchmarks": 1000},
     **{"config": 2800, "system": 850},
 }
 MAX_FILES = 185
@@ -93,7 +93,7 @@ def test_every_number_of_the_config_says_where_it_comes_from() -> None:
 
 def test_tests_mirror_rooms() -> None:
     """tests/ROOM/test_*.py tests the room src/ntl/ROOM; a file on the top level is of the whole project."""
-    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts", "hydra_plugins"}
+    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts"}
     found = [path.relative_to(ROOT / "tests") for path in python_files("tests")]
     assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms
 
@@ -220,7 +220,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "system/hub.py": "gguf",
-    "launch/slurm.py": "slurm",
+    "launch/sweep.py": "slurm",
     "scripts/notebooks.py": "dev",
 }
 

@@ -64,6 +64,10 @@ def explain(error: Exception) -> str:
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
+    if _of_submitit(error):
+        return f"{_one_line(error)[:300]}; jobs that were submitted go on."
+    if isinstance(error, MissingConfigException) and "/submitit_" in str(error.missing_cfg_file):
+        return "hydra-submitit-launcher is not installed; run pip install -e '.[slurm]' in the clone."
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, name = str(error.missing_cfg_file).partition("/")
         if group == "hydra":
@@ -94,6 +98,11 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _of_submitit(error: Exception) -> bool:
+    """Whether there is no Slurm here, it takes no job, or a job was killed."""
+    return type(error).__module__.startswith("submitit") or "on a slurm cluster?" in str(error)
+
+
 def _is_user_error(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
         return True
@@ -103,7 +112,7 @@ def _is_user_error(error: Exception) -> bool:
     from omegaconf.errors import OmegaConfBaseException
 
     below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
-    return below_null or isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    return below_null or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
