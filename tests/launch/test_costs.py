@@ -53,8 +53,7 @@ def test_nothing_is_guessed_for_a_run_of_another_kind(timed_record: MakeRecord, 
     ]
     found = hours_left(planned(tmp_path, *others, TINY), core_seconds([timed_record(10.0)]))
     assert found == (10 / 3600, len(others))
-    assert hours_text(0.0, 1) == "1 run not measured"
-    assert hours_text(0.35, 2) == "0.35 + 2 runs not measured"
+    assert (hours_text(0.35, 0), hours_text(0.35, 2)) == ("0.35", "0.35 + runs not measured: 2")
 
 
 # ---- disk
@@ -126,4 +125,4 @@ def test_dry_run_counts_a_shared_run_once(
     (epochs,) = demands([make_table("one", 1)], "tiny", [], ["trainer.epochs=2", f"data_dir={tmp_path}"])
     (row,) = dry_run([epochs], runs_to_make([epochs], tmp_path), {}, None)
     assert row["steps"] is None
-    assert "  unknown  2 runs not measured  " in dry_run_text([row])
+    assert "  unknown  0 + runs not measured: 2  " in dry_run_text([row])

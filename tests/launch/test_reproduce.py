@@ -21,7 +21,7 @@ from ntl.launch import table
 from ntl.launch.costs import status_text, statuses
 from ntl.launch.plan import demands, runs_to_make
 from ntl.results.spec import table_names
-from ntl.system.locks import lock
+from ntl.system.files import lock
 
 MakeTable = Callable[..., str]
 REPRODUCE = runpy.run_path(str(ROOT / "scripts" / "reproduce.py"))
@@ -174,7 +174,7 @@ def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatc
     assert [(each["id"], each["state"]) for each in found][-1] == (missing.id, "missing")
     assert status_text(found, todo, {}).splitlines() == [
         "1 done, 1 running, 1 failed, 1 missing of 4 runs",
-        "Core-hours left, as records of such runs measured them: 3 runs not measured.",
+        "Core-hours left, as records of such runs measured them: 0 + runs not measured: 3.",
         f"running {at_work.id}: step 25/500",
         f"failed  {failed.id}: ValueError: no such thing",
     ]

@@ -20,8 +20,7 @@ from ntl.data.chat import Chat
 from ntl.data.encoded import ABOUT, EncodedDataset
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, sweep
-from ntl.system.locks import wait_for_lock
+from ntl.system.files import UNUSED_SECONDS, sweep, wait_for_lock
 from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
 FORMAT = 6

@@ -24,8 +24,15 @@ from ntl.data.dataset import Example, Log, TextDataset, dataset_named
 from ntl.data.files import Lines, map_file
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_changes, sha256_of, sweep, write_atomically
-from ntl.system.locks import wait_for_lock
+from ntl.system.files import (
+    UNUSED_SECONDS,
+    data_roots,
+    sha256_changes,
+    sha256_of,
+    sweep,
+    wait_for_lock,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     import datasets

@@ -68,11 +68,8 @@ def hours_left(runs: Sequence[Run], measured: Measured) -> tuple[float, int]:
 
 
 def hours_text(hours: float, not_measured: int) -> str:
-    """Format what ``hours_left`` returned: ``0.35``, ``0.35 + 4 runs not measured``, ``4 runs not measured``."""
-    if not not_measured:
-        return figure(hours)
-    runs = f"{not_measured} run{'' if not_measured == 1 else 's'} not measured"
-    return f"{figure(hours)} + {runs}" if hours else runs
+    """Format what ``hours_left`` returned: ``0.35``, or ``0.35 + runs not measured: 4``."""
+    return f"{figure(hours)} + runs not measured: {not_measured}" if not_measured else figure(hours)
 
 
 # ---- disk

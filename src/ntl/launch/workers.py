@@ -91,7 +91,7 @@ class _Worker:
         self.run = None
         try:
             return self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self.process.join()
             return "its worker process was killed: from outside, or out of memory"
 

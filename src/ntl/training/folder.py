@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
-from ntl.system.locks import Taken, is_locked, lock, without_locks
+from ntl.system.files import Taken, is_locked, lock, without_locks
 from ntl.system.secrets import redact
 from ntl.training.checkpoints import CHECKPOINTS, by_step, keep_newest, step_of
 
