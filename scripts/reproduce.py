@@ -13,7 +13,7 @@ from typing import Any
 
 from ntl.config.cli import Parser, report
 from ntl.config.folders import choices
-from ntl.config.suggestions import did_you_mean, nearest
+from ntl.config.settings import did_you_mean, nearest
 from ntl.system.errors import UserError
 
 PUBLISHED = Path("results/runs")

@@ -22,7 +22,7 @@ MAX_LINES = 400
 BUDGETS = {
     **{"losses": 2100, "training": 4200, "numbers": 700, "tokenizers": 850, "models": 1200, "data": 3900},
     **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 950, "benchmarks": 1000},
-    **{"config": 2800, "system": 800},
+    **{"config": 2700, "system": 800},
 }
 MAX_FILES = 185
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
@@ -160,7 +160,7 @@ FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.ex
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
 # It never leaves its process: a copy.
-PICKLES = {"src/ntl/config/groups.py": ["pickle.loads"]}
+PICKLES = {"src/ntl/config/composition.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:
