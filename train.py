@@ -42,6 +42,10 @@ def help_text() -> str:
 
 def task(raw: "DictConfig") -> None:
     """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
+    if "SUBMITIT_EXECUTOR" in os.environ:  # a job of a cluster
+        from ntl.launch.sweep import train_job
+
+        return train_job(raw)
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
@@ -70,7 +74,7 @@ def main() -> None:
     if folder := options.parse_known_args(words)[0].config_dir:
         use(folder)
     if any(word in HELP_FLAGS for word in words):  # Hydra's own help would first copy every config
-        from ntl.config.help import help_asked
+        from ntl.config.cli import help_asked
 
         print(help_text() if len(words) == 1 else help_asked(words) or help_text())
         return

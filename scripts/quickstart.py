@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     places = {"records": [chosen.outputs], "outputs": chosen.outputs}
     if not chosen.real:
-        return complete_tables(["quickstart"], "tiny", **places, workers=chosen.workers).exit_code
+        return complete_tables(["quickstart"], "tiny", **places, workers=chosen.workers)
     from ntl.config import compose
     from ntl.config.model import source
     from ntl.system.hub import require
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(source(compose(["model=smollm2_135m"]).model))
     # Two runs: more workers would leave cores without work.
     workers = chosen.workers or min(2, available_cores())
-    code = complete_tables([REAL], "finetune", **places, workers=workers).exit_code
+    code = complete_tables([REAL], "finetune", **places, workers=workers)
     if not code:
         show_answers(chosen.outputs)
     return code

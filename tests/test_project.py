@@ -21,8 +21,8 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2100, "training": 3600, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3450},
-    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 1450, "benchmarks": 900},
-    **{"config": 2800, "system": 850},
+    **{"decoding": 900, "evaluation": 1400, "results": 3850, "launch": 900, "benchmarks": 900},
+    **{"config": 2700, "system": 800},
 }
 MAX_FILES = 178
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
@@ -89,7 +89,7 @@ def test_every_number_of_the_config_says_where_it_comes_from() -> None:
 
 def test_tests_mirror_rooms() -> None:
     """tests/ROOM/test_*.py tests the room src/ntl/ROOM; a file on the top level is of the whole project."""
-    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts", "hydra_plugins"}
+    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts"}
     found = [path.relative_to(ROOT / "tests") for path in python_files("tests")]
     assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms
 
@@ -156,7 +156,7 @@ FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.ex
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
 # It never leaves its process: a copy.
-PICKLES = {"src/ntl/config/groups.py": ["pickle.loads"]}
+PICKLES = {"src/ntl/config/composition.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:
@@ -211,7 +211,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "system/hub.py": "gguf",
-    "launch/slurm.py": "slurm",
+    "launch/sweep.py": "slurm",
     "scripts/notebooks.py": "dev",
 }
 

@@ -6,9 +6,9 @@ from enum import Enum
 import pytest
 
 from ntl.config import UserError, setting
+from ntl.config.cli import help_asked
 from ntl.config.composition import schemas
 from ntl.config.folders import GROUPS, choices
-from ntl.config.help import help_asked
 from ntl.config.root import Config
 from ntl.config.settings import MISSING, describe
 

@@ -12,7 +12,7 @@ from ntl.config import UserError, run_id
 from ntl.config.composition import SCHEMAS, from_values, read_config
 from ntl.config.folders import choices
 from ntl.config.settings import describe
-from ntl.config.targets import DROPPED, as_now, locate
+from ntl.config.targets import DROPPED, locate, migrate_targets
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_every_target_of_the_published_records_is_there() -> None:
         stored.update(re.findall(r'"(?:_target_|collator)": ?"([^"]+)"', path.read_text(encoding="utf-8")))
     assert "ntl.data.number_collate.masked_number_collator" in stored
     for name in stored:
-        assert locate(as_now({"_target_": name})["_target_"]) is not None
+        assert locate(migrate_targets({"_target_": name})["_target_"]) is not None
 
 
 def test_a_withdrawn_setting_is_left_out_of_a_stored_config(composed, monkeypatch: pytest.MonkeyPatch) -> None:

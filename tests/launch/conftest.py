@@ -13,6 +13,7 @@ from slurm_cluster import cluster, missing_programs
 from ntl.launch.plan import Run, plan_runs
 
 TARGET = "fake_runs.run"
+NOISY = ["dataset=noisy_numbers", "loss=ce"]
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def planned(tmp_path: Path) -> Callable[..., list[Run]]:
     """Runs of CE on noisy_numbers with these seeds, in a folder of the test."""
 
     def make(*seeds: int, overrides: Sequence[str] = ()) -> list[Run]:
-        words = [["dataset=noisy_numbers", "loss=ce", *overrides, f"seed={seed}"] for seed in seeds]
-        return plan_runs(words, tmp_path / "outputs")[0]
+        return plan_runs([[*NOISY, *overrides, f"seed={seed}"] for seed in seeds], tmp_path / "outputs")
 
     return make
 

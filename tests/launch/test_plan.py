@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
-from ntl.launch.plan import Run, demands, plan_runs, runs_to_make
+from ntl.launch.plan import Run, demands, plan_runs, runs_to_make, waves
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
@@ -32,47 +32,42 @@ def finish(overrides: Sequence[str], outputs: Path) -> None:
 def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
     one, two = ([*NOISY, f"seed={seed}"] for seed in (1, 2))
     finish(two, tmp_path)
-    todo, have = plan_runs([one, two, ["seed=1", *NOISY]], tmp_path)
+    todo = plan_runs([one, two, ["seed=1", *NOISY]], tmp_path)
     assert [run.folder for run in todo] == [tmp_path / run_id(compose(one))]
-    assert [run.folder for run in have] == [tmp_path / run_id(compose(two))]
-    again, _ = plan_runs([[*two, "beside=expectation"], two], tmp_path)  # the larger request of two
+    again = plan_runs([[*two, "beside=expectation"], two], tmp_path)  # the larger request of two
     assert [list(run.config.beside) for run in again] == [["expectation"]]
 
 
-def test_a_base_comes_right_before_the_first_run_that_starts_from_it(tmp_path: Path) -> None:
-    def arm(seed: int, loss: str) -> list[str]:
-        return ["dataset=noisy_numbers", f"loss={loss}", f"seed={seed}", "base='loss=ce trainer.max_steps=9@9'"]
-
-    bases = [[*NOISY, f"seed={seed}", "trainer.max_steps=9"] for seed in (1, 2)]
-    long = [*NOISY, "seed=3", "trainer.max_steps=90"]
-    arms = [arm(seed, loss) for seed in (1, 2) for loss in ("ce", "ntl_was")]
-    todo, _ = plan_runs([*bases, *arms, long], tmp_path)
-    ids = [run_id(compose(overrides)) for overrides in (bases[0], *arms[:2], bases[1], *arms[2:], long)]
-    assert [run.id for run in todo] == ids
+def test_bases_come_before_the_runs_that_start_from_them(tmp_path: Path) -> None:
+    base, long = [*NOISY, "trainer.max_steps=9"], [*NOISY, "trainer.max_steps=90"]
+    arms = [["dataset=noisy_numbers", f"loss={loss}", "base='loss=ce trainer.max_steps=9@9'"] for loss in ("ce", "gce")]
+    found = [[run.id for run in wave] for wave in waves(plan_runs([*arms, base, long], tmp_path))]
+    assert found == [[run_id(compose(base))], [run_id(compose(words)) for words in (*arms, long)]]
+    assert [len(wave) for wave in waves(plan_runs([base, long], tmp_path))] == [2]
 
 
 def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path) -> None:
     words = [*NOISY, "trainer.max_steps=40"]
-    (run,), _ = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
+    (run,) = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
     assert run.config.keep_steps == compose(run.overrides).keep_steps == [10, 30]
 
 
 @pytest.mark.parametrize("name", ["a,b=c", "it's [x]{y}"])
 def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
-    (run,), _ = plan_runs([NOISY], tmp_path / name)
+    (run,) = plan_runs([NOISY], tmp_path / name)
     assert run.folder.parent == tmp_path / name
     assert compose(run.overrides).output_dir == str(tmp_path / name)
 
 
 def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> None:
     words = [*NOISY, "trainer.epochs=2", "dataset.train_rows=320", "trainer.batch_size=32", f"data_dir={tmp_path}"]
-    (run,), _ = plan_runs([words], tmp_path)
+    (run,) = plan_runs([words], tmp_path)
     assert (run.steps, run.step) == (0, 0)
     from ntl.config import build
     from ntl.data.prepared import Prepared
 
     Prepared(build(run.config.dataset), str(tmp_path)).prepare(lambda line: None)
-    assert plan_runs([words], tmp_path)[0][0].steps == 20
+    assert plan_runs([words], tmp_path)[0].steps == 20
 
 
 # ---- tables

@@ -1,12 +1,9 @@
 """Sweeps on a real Slurm of one node, without accounting; what needs none is in test_slurm.py."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,53 +21,27 @@ JOBS = ["hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1", "hydra.laun
 TRAIN, REPRODUCE = str(ROOT / "train.py"), str(ROOT / "scripts" / "reproduce.py")
 
 
-def read_until(process: "subprocess.Popen[str]", start: str) -> str:
-    """What a launcher says, up to the first line that starts so."""
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if line.startswith(start):
-            return said
-    raise AssertionError(f"no line {start!r} in {said}")
-
-
-def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp_path: Path) -> None:
+def test_a_table_whose_jobs_go_on_past_one_that_raises(tmp_path: Path) -> None:
     table = tmp_path / "small.yaml"
     # Two rows of two seeds that end well, and two runs that cannot.
     table.write_text(table_text([1, 2], [*SMALL, "trainer.max_steps=40"], broken=True))
     words = [REPRODUCE, f"table={table}", "launcher=slurm", *JOBS]
-    first, second = (start(tmp_path, *words, HF_TOKEN=SECRET) for _ in range(2))
-    said = read_until(first, "Follow: squeue --me")
-    jobs = re.search(r"Cancel: scancel ([\d ]+)", said)
-    assert jobs
-    first.send_signal(signal.SIGINT)
-    rest, _ = first.communicate(timeout=60)
-    assert first.returncode == 130
-    assert f"The jobs go on; the same command follows them again. Cancel: scancel {jobs.group(1)}" in rest
-    assert "Traceback" not in rest
-
-    said, _ = second.communicate(timeout=900)
-    assert second.returncode == 1, said
+    process = start(tmp_path, *words, HF_TOKEN=SECRET)
+    said, _ = process.communicate(timeout=900)
+    assert process.returncode == 1, said
+    assert "6 runs by launcher=slurm; how far they are: add --status to this command." in said
     folders = list(tmp_path.glob("outputs/noisy_numbers-*"))
-    records = [folder for folder in folders if (folder / "record.json").is_file()]
-    assert (len(folders), len(records)) == (6, 4)
-    # Trained once, whichever sweep submitted them.
-    assert [(folder / "run.log").read_text().count("decoded test") for folder in records] == [1] * 4
+    assert (len(folders), len([folder for folder in folders if (folder / "record.json").is_file()])) == (6, 4)
     ends = said.splitlines()[-4::2]
     assert all("-ce_digits-" in line and "device=cuda: torch sees no CUDA device here" in line for line in ends)
     assert (tmp_path / "outputs" / "small_tiny.md").is_file()
 
-    # Its scripts, pickles and logs are the user's alone, and hold no secret.
-    assert (tmp_path / "outputs" / ".sweep" / ".submitit").stat().st_mode & 0o777 == 0o700
+    # The jobs' scripts, pickles and logs hold no secret.
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {".sh", ".pkl", ".err", ".log"} <= {path.suffix for path in written}
+    assert {".sh", ".pkl", ".err", ".out"} <= {path.suffix for path in written}
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
-
-    # Jobs that both sweeps submitted end after the run's first.
-    until(lambda: not call("squeue", "--me", "--noheader"), 600)
     said, _ = start(tmp_path, REPRODUCE, f"table={table}", "--status").communicate(timeout=120)
-    assert "4 done, 0 running, 0 queued, 2 failed, 0 missing of 6 runs" in said
+    assert "4 done, 0 running, 2 failed, 0 missing of 6 runs" in said
 
 
 def folder_of(folder: Path, seed: int) -> Path:
@@ -79,14 +50,18 @@ def folder_of(folder: Path, seed: int) -> Path:
 
 
 def job_of(folder: Path, seed: int) -> str:
-    return (folder_of(folder, seed) / "slurm.job").read_text().split()[0]
+    """The newest job of a run, by the folder of submitit's that names it."""
+    logs = [path for path in folder.glob("outputs/.sweep/.submitit/*/*.pkl") if path.name.endswith("_submitted.pkl")]
+    (found,) = [path for path in logs if f"seed={seed}".encode() in path.read_bytes()]
+    return found.parent.name
 
 
 def log_of(folder: Path, seed: int) -> str:
     """What a run has said, and submitit and srun around it."""
-    path = Path((folder_of(folder, seed) / "slurm.job").read_text().split()[1])
-    paths = [folder_of(folder, seed) / "run.log", *path.parent.glob("*_log.*")]
-    return "\n".join(each.read_text(errors="replace") for each in paths if each.is_file())
+    around = (folder / "outputs" / ".sweep" / ".submitit" / job_of(folder, seed)).glob("*_log.*")
+    return "\n".join(
+        each.read_text(errors="replace") for each in [folder_of(folder, seed) / "run.log", *around] if each.is_file()
+    )
 
 
 def steps_logged(folder: Path) -> list[int]:
@@ -95,20 +70,7 @@ def steps_logged(folder: Path) -> list[int]:
 
 
 def is_saved(folder: Path, seed: int) -> bool:
-    return any(folder_of(folder, seed).glob("checkpoints/checkpoint-*/manifest.json"))
-
-
-def processes_of(job: str) -> list[int]:
-    """Those of a job's run: its Python, not the shell and srun around it."""
-    raw = re.search(r"JobId=(\d+)", call("scontrol", "show", "job", job))
-    assert raw
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            of_job = f"SLURM_JOB_ID={raw.group(1)}".encode() in (path / "environ").read_bytes().split(b"\0")
-            if of_job and (path / "cmdline").read_bytes().startswith(sys.executable.encode()):
-                found.append(int(path.name))
-    return found
+    return any(folder.glob(f"outputs/noisy_numbers-*-s{seed}-*/checkpoints/checkpoint-*/manifest.json"))
 
 
 def continued(folder: Path, seed: int, times: int = 1) -> bool:
@@ -125,32 +87,26 @@ def limit_time(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_preemption_a_requeue_a_time_limit_and_a_kill(tmp_path: Path) -> None:
+def test_a_preemption_a_requeue_and_a_time_limit(tmp_path: Path) -> None:
     steps = 6000
-    requeued, limited, killed, left_alone = seeds = (1, 2, 3, 4)
-    words = ["dataset=noisy_numbers", "loss=ce", *SMALL, f"trainer.max_steps={steps}", "seed=1,2,3,4"]
+    requeued, limited, left_alone = seeds = (1, 2, 3)
+    words = ["dataset=noisy_numbers", "loss=ce", *SMALL, f"trainer.max_steps={steps}", "seed=1,2,3"]
     sweep = start(tmp_path, TRAIN, "-m", "hydra/launcher=slurm", *JOBS, "hydra.launcher.partition=debug", *words)
-    said = read_until(sweep, "Follow: squeue --me")
-    assert "4 jobs to submit, 0 in the queue already, 0 runs have a record." in said
-    until(lambda: all(is_saved(tmp_path, seed) for seed in seeds), 600)
+    until(lambda: sum(is_saved(tmp_path, seed) for seed in seeds) == 3, 600)
     call("sbatch", "--partition=urgent", f"--cpus-per-task={CPUS}", "--output=/dev/null", "--wrap=true")
     # Every run goes on after the preemption. Not all(): every job has to be looked at.
-    until(lambda: sum(continued(tmp_path, seed) for seed in seeds) == 4, 600)
+    until(lambda: sum(continued(tmp_path, seed) for seed in seeds) == 3, 600)
 
     call("scontrol", "requeue", job_of(tmp_path, requeued))
     limit_time(tmp_path, limited)
-    for process in processes_of(job_of(tmp_path, killed)):
-        os.kill(process, signal.SIGKILL)
     until(lambda: sum(continued(tmp_path, seed, 2) for seed in (requeued, limited)) == 2, 600)
     said, _ = sweep.communicate(timeout=900)
-    assert sweep.returncode == 1, said
+    assert sweep.returncode == 0, said
     for seed in (requeued, limited, left_alone):
         assert json.loads((folder_of(tmp_path, seed) / "record.json").read_text())["steps"] == steps
         assert steps_logged(folder_of(tmp_path, seed)) == list(range(5, steps + 1, 5))
     # submitit's word, after the checkpoint of the step under way, which need not be a multiple of save_steps.
     assert "Requeued job" in log_of(tmp_path, limited)
-    assert not (folder_of(tmp_path, killed) / "record.json").exists()
-    assert re.search(rf"-s{killed}-\S+, job \S+: FAILED: job \S+ ended without a record; last line: .*Killed", said)
 
 
 def test_one_run_of_two_tasks_is_that_of_torchrun_also_after_a_time_limit(tmp_path: Path) -> None:
@@ -163,7 +119,6 @@ def test_one_run_of_two_tasks_is_that_of_torchrun_also_after_a_time_limit(tmp_pa
 
     place = tmp_path / "slurm"
     sweep = start(place, TRAIN, "-m", "hydra/launcher=slurm", *JOBS, "hydra.launcher.tasks_per_node=2", *words)
-    read_until(sweep, "Follow: squeue --me")
     until(lambda: list(place.glob("outputs/noisy_numbers-*/checkpoints/*/manifest.json")), 600)
     limit_time(place, 1)
     until(lambda: continued(place, 1), 600)

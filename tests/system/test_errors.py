@@ -32,7 +32,6 @@ def test_errors_of_the_system_name_the_file_that_is_meant() -> None:
         ("google.protobuf", "train", "train"),  # of protobuf
         ("yaml", "report", "report"),  # both contain it: the one that is asked for
         ("matplotlib", "train", "report"),  # only this one contains it
-        ("hydra_plugins.hydra_submitit_launcher", "train", "slurm"),
     ],
 )
 def test_a_package_that_is_missing_names_its_extra(

@@ -1,13 +1,18 @@
-"""Atomic writing of files, and the removal of what killed processes leave behind."""
+"""Atomic writing of files, locks between processes, and the removal of what killed processes leave behind."""
 
+import errno
+import fcntl
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ntl.system.errors import UserError
-from ntl.system.files import atomic_writer, remove_parts, sweep, write_text
+from ntl.system.files import Taken, atomic_writer, is_locked, lock, remove_parts, sweep, wait_for_lock, write_text
 
 HOUR = 3600
 
@@ -48,18 +53,13 @@ def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UserError, match=r"cannot write .*a\.md: No space left on device"):
         write_text(tmp_path / "a.md", "new")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "old")]
-
-
-def test_atomic_writer_leaves_a_whole_file_or_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "a.txt"
-    with atomic_writer(path) as stream:
-        stream.write(b"old")
-    with pytest.raises(TypeError), atomic_writer(path) as stream:
+    with pytest.raises(TypeError), atomic_writer(tmp_path / "a.md") as stream:
         stream.writelines([b"half", None])  # type: ignore[list-item]
-    assert path.read_bytes() == b"old"
-    assert [child.name for child in path.parent.iterdir()] == ["a.txt"]
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "old")]
+    monkeypatch.undo()
+    write_text(tmp_path / "deep" / "b.md", "new")
+    assert (tmp_path / "deep" / "b.md").read_text() == "new"
+    assert (tmp_path / "deep" / "b.md").stat().st_mode & 0o777 == 0o644
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:
@@ -67,3 +67,66 @@ def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> 
         (tmp_path / name).touch()
     remove_parts(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".config.yaml", "record.json"]
+
+
+# ---- locks
+
+Refuse = Callable[[int], None]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Make every lock fail with this error."""
+
+    def make(number: int) -> None:
+        def fail(handle: object, flags: int) -> None:
+            raise OSError(number, "as the system says")
+
+        monkeypatch.setattr(fcntl, "flock", fail)
+
+    return make
+
+
+def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with lock(path) as held:
+        assert held
+        assert is_locked(path)
+        with pytest.raises(Taken), lock(path):
+            pass
+    assert not is_locked(path)
+    with pytest.raises(ZeroDivisionError), lock(path):
+        raise ZeroDivisionError
+    assert not is_locked(path)
+
+
+def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    program = f"import fcntl, time; f = open({str(path)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); "
+    with subprocess.Popen([sys.executable, "-c", program + "time.sleep(60)"], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        said: list[str] = []
+
+        def waiting() -> None:
+            said.append("waiting")
+            owner.kill()
+
+        with lock(path, waiting) as held:
+            assert held
+    assert said == ["waiting"]
+    with wait_for_lock(path, said.append) as held:
+        assert held
+    assert said == ["waiting"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_no_locks_are_not_a_lock_of_another(number: int, refuse: Refuse, tmp_path: Path) -> None:
+    refuse(number)
+    (tmp_path / "lock").touch()
+    assert not is_locked(tmp_path / "lock")
+    with lock(tmp_path / "lock") as held:
+        assert not held
+    with lock(tmp_path / "lock", lambda: pytest.fail("there is nobody to wait for")) as held:
+        assert not held

@@ -10,7 +10,7 @@ import pytest
 
 from ntl.data import raw
 from ntl.system.errors import UserError
-from ntl.system.packages import download
+from ntl.system.hub import download_package
 
 METADATA = "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n"
 # Its own build backend, so that no other package is needed; it leaves a trace of having run.
@@ -75,7 +75,7 @@ def test_nothing_of_another_file_is_run(index: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=rf"^made-up==1\.0: sha256 {digest(index / 'made_up-1.0.tar.gz')}, not 0{{64}}; "
     ):
-        download("made-up==1.0", "0" * 64, tmp_path, source=True)
+        download_package("made-up==1.0", "0" * 64, tmp_path, source=True)
     assert not (tmp_path / "ran").exists()
 
 

@@ -67,16 +67,10 @@ SPELLINGS = {
     "as it is": str,
     "percent-encoded": lambda text: quote(text, safe=""),
     "percent-encoded but for slashes": quote,
-    "in lower case": lambda text: quote_lower(text),
     "as in a form": quote_plus,
-    "encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
     "in JSON": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     "in repr": lambda text: repr(text)[1:-1],
 }
-
-
-def quote_lower(text: str) -> str:
-    return "".join(each if each.isalnum() and each.isascii() else quote(each, safe="").lower() for each in text)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

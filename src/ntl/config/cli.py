@@ -1,4 +1,4 @@
-"""Running a command: a user's mistake becomes one line on standard error and an exit code.
+"""Running a command: a user's mistake becomes one line on standard error and an exit code; ``train.py --help GROUP``.
 
 Hydra and omegaconf are imported inside functions, since one of the mistakes is that they are not installed.
 """
@@ -8,13 +8,14 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
+from inspect import getdoc
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ntl.config.settings import setting_names
-from ntl.config.suggestions import nearest, shorten
+from ntl.config.folders import GROUPS, choices
+from ntl.config.settings import describe, nearest, setting_names, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
 
@@ -64,6 +65,10 @@ def explain(error: Exception) -> str:
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
+    if _of_submitit(error):
+        return f"{_one_line(error)[:300]}; jobs that were submitted go on."
+    if isinstance(error, MissingConfigException) and "/submitit_" in str(error.missing_cfg_file):
+        return "hydra-submitit-launcher is not installed; run pip install -e '.[slurm]' in the clone."
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, name = str(error.missing_cfg_file).partition("/")
         if group == "hydra":
@@ -94,6 +99,11 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _of_submitit(error: Exception) -> bool:
+    """Whether there is no Slurm here, it takes no job, or a job was killed."""
+    return type(error).__module__.startswith("submitit") or "on a slurm cluster?" in str(error)
+
+
 def _is_user_error(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
         return True
@@ -103,7 +113,7 @@ def _is_user_error(error: Exception) -> bool:
     from omegaconf.errors import OmegaConfBaseException
 
     below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
-    return below_null or isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    return below_null or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
@@ -142,3 +152,57 @@ def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted
         # Otherwise the interpreter flushes its buffer at exit and raises again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
+
+
+# ---- train.py --help GROUP: the settings of a group, of a choice, or single ones, with the values that hold
+
+RUN = "run"  # stands for the settings without a group
+
+
+def _group(group: str, config: Any) -> Iterator[str]:
+    part = config if group == RUN else getattr(config, group, None)
+    yield f"{group}: {GROUPS.get(group, 'what holds for the run as a whole')}."
+    if group in GROUPS:
+        yield f"{group}= {' '.join(choices(group))}"
+    if is_dataclass(part):
+        meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
+        yield f"{group}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
+        for _, lines in describe(type(part), "" if group == RUN else f"{group}.", part):
+            yield from lines
+
+
+def _setting(name: str, config: Any) -> Iterator[str]:
+    from ntl.config.composition import hint
+
+    parts = {"": config, **{f"{group}.": getattr(config, group, None) for group in GROUPS}}
+    known = {
+        row: text
+        for path, part in parts.items()
+        if is_dataclass(part)
+        for row, text in describe(type(part), path, part)
+    }
+    found = [row for row in known if f"{row}.".startswith(f"{name}.")]
+    if not found:
+        meant = nearest(name, known) if "." in name else hint(name, [*GROUPS, RUN])
+        raise UserError(f"--help {name}: no such group or setting; choose one of {', '.join([*GROUPS, RUN])}.{meant}")
+    for row in found:
+        yield from known[row]
+
+
+def help_asked(words: Sequence[str]) -> str | None:
+    """The text for ``--help`` and the groups, settings and choices (``dataset=gsm8k``) that follow it.
+
+    The settings and values are those that hold with these choices. None without ``--help``, and where nothing follows
+    it. UserError: what follows is neither.
+    """
+    from ntl.config.composition import compose
+
+    at = next((number for number, word in enumerate(words) if word in HELP_FLAGS), len(words))
+    asked = [word for word in words[at:] if word not in HELP_FLAGS]
+    if not asked:
+        return None
+    overrides = [word for word in asked if "=" in word]
+    topics = [word for word in asked if "=" not in word] or [word.split("=")[0].split(".")[0] for word in overrides]
+    config = compose(overrides)
+    texts = [(_group if topic in (*GROUPS, RUN) else _setting)(topic, config) for topic in dict.fromkeys(topics)]
+    return "\n\n".join("\n".join(text) for text in texts)

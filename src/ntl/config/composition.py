@@ -1,9 +1,10 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,15 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
-from ntl.config.folders import choices, own_folders
+from ntl.config.folders import choices, own_folders, read_yaml
 from ntl.config.given import check_type, describe_weights
-from ntl.config.groups import of_groups
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_typed, validate
-from ntl.config.settings import MISSING, describe, quoted, setting_names
-from ntl.config.suggestions import closest, did_you_mean
-from ntl.config.targets import as_now
-from ntl.config.yaml_files import read_yaml
+from ntl.config.settings import MISSING, closest, describe, did_you_mean, quoted, setting_names
+from ntl.config.targets import migrate_targets
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
 
@@ -84,10 +82,8 @@ def added_schema(name: str) -> type[data.DatasetConfig] | None:
     except UserError:
         raise
     except Exception as error:  # whatever the file raises: every command imports it
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise UserError(
-            f"dataset={name}: {module} cannot be imported: {why}; correct its file, or remove it."
-        ) from error
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
+        raise UserError(f"dataset={name}: {module} cannot be imported: {why}") from error
     schemas = (each for each in found if isinstance(each, type) and issubclass(each, data.DatasetConfig))
     return next((each for each in schemas if each.__module__ == module), None)
 
@@ -247,11 +243,17 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
+@lru_cache(maxsize=256)
+def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
+    # A pickle is read several times as fast as a DictConfig is copied. ``folder`` is there for the cache's key.
+    return pickle.dumps(_composed(overrides))
+
+
 _VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|base='[^'$]*'")
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
-    """As Hydra composes them: the groups once, then plain values are set as Hydra sets them."""
+    """As Hydra composes them: each combination of groups once, in which plain values are set as Hydra sets them."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -259,7 +261,7 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
         return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
     rest = [override for override in overrides if override not in values]
-    raw = of_groups(_composed, rest, folders.CONFIG_DIR)
+    raw = pickle.loads(_pickled(tuple(rest), folders.CONFIG_DIR))
     try:
         for each in OverridesParser.create().parse_overrides(values):
             OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
@@ -291,7 +293,7 @@ def from_values(values: Mapping[str, Any], where: str) -> root.Config:
     """
     node = OmegaConf.structured(root.Config)
     try:
-        for key, value in as_now(values).items():
+        for key, value in migrate_targets(values).items():
             if key == "beside":
                 for name, reading in value.items():
                     OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))

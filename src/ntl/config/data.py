@@ -12,8 +12,7 @@ from string import Formatter
 from typing import Any, ClassVar
 
 from ntl.config.legality import HUB_ID, NUMERIC, check_place
-from ntl.config.settings import MISSING, setting
-from ntl.config.suggestions import nearest, shorten
+from ntl.config.settings import MISSING, nearest, setting, shorten
 from ntl.system.errors import UserError
 from ntl.system.files import data_roots
 
@@ -262,20 +261,13 @@ class OwnDataConfig(DatasetConfig):
             raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
         for split, path in self.paths.items():
             _check_path("dataset.path" if split == "train" else f"dataset.{split}_path", path, data_dir, self.suffixes)
-        if self.config_name and not any(is_on_hub(path, data_dir) for path in self.paths.values()):
-            raise UserError(
-                f"dataset.config_name={self.config_name}: only a data set of the hub has one; leave it out."
-            )
         super().check(data_dir)
 
     def wrong(self) -> Iterator[str]:
         shares = {"validation": self.splits.validation, "test": self.splits.test}
-        given = {split: f"dataset.splits.{split}={share}" for split, share in shares.items()}
         if sum(shares.values()) >= 1:
-            yield f"{given['validation']} {given['test']}: nothing is left for training; make them smaller."
-        for split, share in shares.items():
-            if split in self.paths and share != getattr(SharesConfig, split):
-                yield f"{given[split]}: that split is all of dataset.{split}_path; leave one of them out."
+            given = " ".join(f"dataset.splits.{split}={share}" for split, share in shares.items())
+            yield f"{given}: nothing is left for training; make them smaller."
 
 
 @dataclass
@@ -302,15 +294,12 @@ class FileConfig(OwnDataConfig):
 
     def wrong(self) -> Iterator[str]:
         yield from super().wrong()
-        if self.answers == "none":
-            yield "dataset=file dataset.answers=none: text without answers is read by dataset=text."
-        if self.answers in ("exact", "continuation"):
-            yield f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text."
+        if self.answers not in (*NUMERIC, "text"):
+            line = "choose one of number, reasoning, text; text without answers is read by dataset=text."
+            yield f"dataset=file dataset.answers={self.answers}: {line}"
         if self.number_format != PLAIN_NUMBERS and self.answers != "number":
-            yield (
-                f"dataset.number_format={self.number_format} dataset.answers={self.answers}: an answer that is no "
-                "number alone is kept as it stands; leave dataset.number_format out."
-            )
+            line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
+            yield f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}"
         where = f"dataset.template={self.template!r}"
         try:
             parts = [part for part in Formatter().parse(self.template) if part[1] is not None]
@@ -350,10 +339,8 @@ class TextConfig(OwnDataConfig):
         if all(plain) and self.column != "text":
             yield f"dataset.column={self.column}: a text file has no columns; leave it out."
         if not any(plain) and self.documents is not Documents.paragraph:
-            yield (
-                f"dataset.documents={self.documents.name}: only text files ({', '.join(PLAIN_TEXT)}) are divided, of "
-                "all others each row is a document; leave it out."
-            )
+            line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
+            yield f"dataset.documents={self.documents.name}: {line}; leave it out."
 
 
 def suffix_of(path: Path) -> str:
@@ -382,9 +369,7 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
     if found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
-            raise UserError(
-                f"{name}={path}: a folder that save_to_disk did not write; give one that it wrote, or a file."
-            )
+            raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
     elif not found.is_file():
         raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):

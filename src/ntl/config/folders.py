@@ -1,6 +1,7 @@
-"""Where configs are read and results are written, and the groups of settings."""
+"""Where configs are read and results are written, the groups of settings, and YAML that holds values only."""
 
 from pathlib import Path
+from typing import Any
 
 from ntl.system.errors import UserError
 
@@ -41,3 +42,24 @@ def use(folder: Path) -> None:
 def choices(group: str) -> list[str]:
     """The names that ``group=`` accepts."""
     return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))
+
+
+def check_plain(text: str, where: str) -> None:
+    """UserError for an interpolation such as ``${oc.env:HOME}`` in a text that was not typed here."""
+    if "${" in text:
+        raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
+
+
+def read_yaml(path: Path) -> Any:
+    """The lists, mappings and values of a YAML file. UserError for what cannot be read, and for an interpolation."""
+    # Imported here: what reports a mistake must work without them.
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        check_plain(text, str(path))
+        return OmegaConf.to_container(OmegaConf.create(text))
+    except (OSError, YAMLError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error

@@ -1,10 +1,11 @@
-"""What a settings dataclass says of its fields: default, meaning and limits, as ``--help`` prints them.
+"""What a settings dataclass says of its fields, as ``--help`` prints them, and what a mistyped name may mean.
 
 Standard library only.
 """
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -36,8 +37,7 @@ def setting(
         meaning: What it does, in one plain sentence.
         unit: What a number counts or measures.
         origin: Where the default comes from, if it is the paper's, the original code's or published.
-        min, max, above: The limits of a number; both ``min`` and ``max`` are allowed values, ``above`` is not.
-        choices: The texts that are allowed. ``ntl.config.legality`` checks these and the limits.
+        min, max, above, choices: What is allowed, ``above`` itself not; ``ntl.config.legality`` checks it.
     """
     told = {"meaning": meaning, "unit": unit, "origin": origin, "min": min, "max": max, "above": above}
     told = {name: value for name, value in {**told, "choices": choices}.items() if value not in (None, "", ())}
@@ -63,10 +63,8 @@ def about(schema: type) -> dict[str, Mapping[str, Any]]:
 def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tuple[str, list[str]]]:
     """The name and the printed lines of each setting of a schema, and of the schemas in it.
 
-    Args:
-        schema: A settings dataclass.
-        path: What stands before each name, such as ``"trainer."``.
-        current: An instance whose values are given in place of the defaults. A value that differs has no origin.
+    ``path`` stands before each name, such as ``"trainer."``. ``current`` is an instance whose values are given in place
+    of the defaults; a value that differs has no origin.
     """
     types = get_type_hints(schema)
     for item in fields(schema):
@@ -122,3 +120,39 @@ def quoted(word: str) -> str:
     if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
         return word
     return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+
+
+# ---- suggestions
+
+PUNCTUATION = re.compile(r"[-_.]")
+
+
+def did_you_mean(options: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"``, ``" Did you mean one of 'x', 'y'?"``, or nothing."""
+    quoted = [repr(option) for option in options]
+    return f" Did you mean {'one of ' if len(quoted) > 1 else ''}{', '.join(quoted)}?" if quoted else ""
+
+
+def closest(word: str, options: Iterable[str]) -> list[str]:
+    """The options that begin with a mistyped word, else one that contains it, else a similar one.
+
+    Case, ``-``, ``_`` and ``.`` do not count.
+    """
+    plain = {option: PUNCTUATION.sub("", option).lower() for option in options}
+    asked = PUNCTUATION.sub("", word).lower()
+    if word in plain or not asked:
+        return [word] if word in plain else []
+    if family := [option for option, text in plain.items() if text.startswith(asked)]:
+        return family[:8]
+    containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
+    return difflib.get_close_matches(word, containing or plain, n=1, cutoff=0 if containing else 0.6)
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """``did_you_mean`` of the ``closest`` options."""
+    return did_you_mean(closest(word, options))
+
+
+def shorten(text: str) -> str:
+    """A text of at most 80 characters, or its beginning and end."""
+    return text if len(text) <= 80 else f"{text[:40]}...{text[-40:]}"

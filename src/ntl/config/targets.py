@@ -1,8 +1,4 @@
-"""From a dotted name in a config to a class or function, and checks of what a config may name.
-
-A config is typed on a command line or read back from a run's folder, which may come from elsewhere. The rules are the
-same for both: only code of this project is called, and names are never paths.
-"""
+"""From a dotted name in a config to a class or function. Only code of this project is called; names are never paths."""
 
 import re
 from collections.abc import Mapping
@@ -75,17 +71,16 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def as_now(values: Any, path: str = "") -> Any:
-    """The stored values of a config as today's version writes them.
+def migrate_targets(values: Any, path: str = "") -> Any:
+    """The stored values of a config as today's version writes them: by ``MOVED``, and without what is in ``DROPPED``.
 
-    The class or function of every ``_target_`` and ``collator`` is named as now (``MOVED``), and what is in ``DROPPED``
-    is left out, from the decodings in ``beside`` too. ``path`` is the dotted key of the values.
+    ``path`` is the dotted key of the values; that of a decoding in ``beside`` is that of the run's own.
     """
     if isinstance(values, Mapping):
         inside = {key: "decoding" if path == "beside" else f"{path}.{key}".lstrip(".") for key in values}
-        return {key: as_now(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
+        return {key: migrate_targets(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
     if isinstance(values, list):
-        return [as_now(each) for each in values]
+        return [migrate_targets(each) for each in values]
     if path.rpartition(".")[2] not in NAMING:
         return values
     target = MOVED.get(values, values)
@@ -110,8 +105,7 @@ def check_trust(config: Any) -> None:
 def locate(target: str) -> Any:
     """The class or function at a dotted path, for example ``ntl.losses.ntl_was``.
 
-    UserError unless this package defines it: ``ntl.system.machine.subprocess.run`` has a path through this package,
-    but is not part of it.
+    UserError unless this package defines it, as it does not define ``ntl.system.machine.subprocess.run``.
     """
     check_target(target, PACKAGE, "_target_")
     try:

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from ntl.config import build
 from ntl.config.composition import schemas
 from ntl.config.identity import by_content, read_contents
-from ntl.config.suggestions import nearest
+from ntl.config.settings import nearest
 from ntl.data import raw
 from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError

@@ -13,8 +13,7 @@ from typing import TypeVar, overload
 import numpy as np
 
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, sweep
-from ntl.system.locks import wait_for_lock
+from ntl.system.files import UNUSED_SECONDS, sweep, wait_for_lock
 
 Made = TypeVar("Made")
 Pair = tuple[str, str]

@@ -18,9 +18,7 @@ import yaml
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, sha256_of
-from ntl.system.hub import unreachable
-from ntl.system.packages import download as download_package
-from ntl.system.packages import pip_download
+from ntl.system.hub import download_package, pip_download, unreachable
 
 Log = Callable[[str], None]
 ORIGINS = Path(__file__).with_name("origins.yaml")

@@ -1,12 +1,11 @@
 """The runs that tables need, each once by its id, and which of them are still to be made."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from ntl.config import build, compose, run_id
 from ntl.config.composition import base_words
@@ -17,13 +16,13 @@ from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
 from ntl.results.match import override_key, plan_table, row_name
-from ntl.results.spec import TableSpec, load_table_spec
+from ntl.results.spec import TABLE_FOLDER, TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import BASES, find_base, not_kept
 
 OUTPUTS = Path("outputs")  # where runs go by default
-# Settings that fit one model only: its weights, its tokenizer.
-OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
+OWN_TABLE = "write a table of your own, table=FILE.yaml."
+OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")  # its weights, its tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,6 @@ class Run:
         return Path(self.config.output_dir) / self.id
 
     @property
-    def record(self) -> Path:
-        return self.folder / "record.json"
-
-    @property
     def log(self) -> Path:
         return self.folder / "run.log"
 
@@ -54,10 +49,10 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether it has a record with all decodings that are asked for, and all checkpoints to keep."""
-        if not self.record.is_file() or not_kept(self.folder, self.config.keep_steps):
+        record, beside = self.folder / "record.json", plain(self.config.beside)
+        if not record.is_file() or not_kept(self.folder, self.config.keep_steps):
             return False
-        beside = plain(self.config.beside)
-        return not beside or not lacking_readings(read_record(self.record).config, beside)
+        return not beside or not lacking_readings(read_record(record).config, beside)
 
     @cached_property
     def steps(self) -> int:
@@ -78,59 +73,38 @@ class Run:
         return 0
 
 
-def last_line(log: Path, noise: str = "$^") -> str:
-    """The last line of a log that is not empty and does not begin with the pattern; empty where there is none."""
-    with suppress(OSError):
-        lines = (" ".join(line.split()) for line in reversed(log.read_text(errors="replace").splitlines()))
-        return next((line[:300] for line in lines if line and not re.match(noise, line)), "")
-    return ""
-
-
-def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
-    """(to do, done already), each run once, in the order given; a base comes right before the first run that needs it.
+def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> list[Run]:
+    """The runs of these overrides that are still to be made, each once.
 
     ``outputs`` replaces the ``output_dir`` of the configs. UserError, or an error of Hydra, for an invalid config.
     """
     # In Hydra's grammar spaces, commas and brackets have a meaning outside quotes.
     quoted = str(outputs).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
-    place = [f"output_dir='{quoted}'"] if outputs else []
     found: dict[str, Run] = {}
     for words in runs:
-        run = _of_words((*words, *place))
-        other = found.get(run.id)
-        # Tables that share a run may ask for different decodings of it, of which the larger request is taken, and for
-        # different checkpoints.
-        steps = sorted({*run.config.keep_steps, *(other.config.keep_steps if other else ())})
-        larger = other if other and len(other.config.beside) >= len(run.config.beside) else run
-        found[run.id] = larger if larger.config.keep_steps == steps else _keeping(larger, steps)
-    done = {name for name, run in found.items() if run.is_done}
-    todo = _bases_first([run for name, run in found.items() if name not in done])
-    return todo, [found[name] for name in found if name in done]
+        words = (*words, f"output_dir='{quoted}'") if outputs else tuple(words)
+        config = compose(words)
+        run = Run(run_id(config), config, words)
+        found[run.id] = _both(found[run.id], run) if run.id in found else run
+    return [run for run in found.values() if not run.is_done]
 
 
-def _of_words(words: tuple[str, ...]) -> Run:
-    config = compose(words)
-    return Run(run_id(config), config, words)
-
-
-def _keeping(run: Run, steps: list[int]) -> Run:
-    words = [word for word in run.overrides if not word.startswith("keep_steps=")]
-    return Run(run.id, replace(run.config, keep_steps=steps), (*words, f"keep_steps={steps}"))
-
-
-def _bases_first(runs: Sequence[Run]) -> list[Run]:
-    """Each base right before the first run that starts from it, so that early seeds are complete before later ones."""
-    by_id, ordered = {run.id: run for run in runs}, dict[str, Run]()
+def waves(runs: Iterable[Run]) -> list[list[Run]]:
+    """The runs that others start from, which come first, then the others."""
+    runs = list(runs)
     bases = {run.base for run in runs}
-    for run in runs:
-        if run.id not in bases:
-            if run.base in by_id:
-                ordered[run.base] = by_id[run.base]
-            ordered[run.id] = run
-    return list(ordered.values())
+    parts = [[run for run in runs if (run.id in bases) is is_base] for is_base in (True, False)]
+    return [part for part in parts if part]
 
 
-# ---- what tables need
+def _both(one: Run, other: Run) -> Run:
+    """One run that two tables need: with more decodings where they ask for different ones, with all checkpoints."""
+    larger = max(one, other, key=lambda run: len(run.config.beside))
+    steps = sorted({*one.config.keep_steps, *other.config.keep_steps})
+    if steps == larger.config.keep_steps:
+        return larger
+    words = [word for word in larger.overrides if not word.startswith("keep_steps=")]
+    return Run(larger.id, replace(larger.config, keep_steps=steps), (*words, f"keep_steps={steps}"))
 
 
 @dataclass(frozen=True)
@@ -155,12 +129,13 @@ def demands(
     seeds: Sequence[int] = (),
     say: Callable[[str], None] = print,
 ) -> list[Demand]:
-    """The demand of each table, with ``overrides`` for all runs; ``say`` is told of tables without the scale.
+    """The demand of each table, by its name or the path of its file, with ``overrides`` for all runs.
 
-    UserError where no table has the scale or a table not the seeds, for an override of a setting that rows fix, and for
-    the files of one model where rows have several.
+    ``say`` is told of tables without the scale. UserError where no table has the scale or a table not the seeds, for an
+    override of a setting that rows fix, and for the files of one model where rows have several.
     """
-    specs = [load_table(name) for name in tables]
+    paths = [Path(name) if is_file(name) else TABLE_FOLDER / f"{name}.yaml" for name in tables]
+    specs = [load_table_spec(path.stem, path.parent) for path in paths]
     having = [spec for spec in specs if scale in spec.scales]
     if not having:
         scales = dict.fromkeys(each for spec in specs for each in spec.scales)
@@ -168,40 +143,39 @@ def demands(
     for spec in specs:
         if spec not in having:
             say(f"{spec.name}: nothing at scale={scale}, skipped; it has {', '.join(spec.scales)}.")
-    for spec in having:
-        _choose_seeds(spec, scale, seeds)
-    _check(having, scale, overrides)
+        elif seeds:
+            _choose_seeds(spec, scale, seeds)
+    _check_overrides(having, scale, overrides)
     return [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
+
+
+def is_file(table: str) -> bool:
+    """Whether a table is given by the path of its file."""
+    return table.endswith(".yaml") and Path(table).is_file()
 
 
 def _choose_seeds(spec: TableSpec, scale: str, seeds: Sequence[int]) -> None:
     parts = [block.scales[scale] for block in spec.blocks if scale in block.scales]
     known = sorted({seed for part in parts for seed in part.seeds})
     if known and (wrong := [seed for seed in seeds if seed not in known]):
-        raise UserError(
-            f"seeds={wrong[0]}: at scale={scale} {spec.name} has {', '.join(map(str, known))}; choose from these."
-        )
-    for part in parts if seeds else []:  # a spec is read anew each time
+        has = ", ".join(map(str, known))
+        raise UserError(f"seeds={wrong[0]}: at scale={scale} {spec.name} has {has}; choose from these.")
+    for part in parts:
         part.seeds = [seed for seed in part.seeds if seed in seeds]
 
 
-def _check(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> None:
+def _check_overrides(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> None:
     plans = [(spec.name, plan) for spec in specs for _, plans in plan_table(spec, scale) for plan in plans]
-    plans = [(name, plan) for name, plan in plans if plan.overrides]
-    models = dict.fromkeys(str(plan.pins.get("model", "model=")) for _, plan in plans)
+    models = dict.fromkeys(str(plan.pins.get("model", "model=")) for _, plan in plans if plan.overrides)
     for override in overrides:
         key = override_key(override)
         for name, plan in plans:
             if any(_is_part(key, pin) for pin in plan.pins):
-                raise UserError(
-                    f"{override}: {name} sets {key} itself, as in the row {row_name(plan.row)!r}; leave it out, or "
-                    "write a table of your own, table=FILE.yaml."
-                )
+                line = f"{name} sets {key} itself, as in the row {row_name(plan.row)!r}; leave it out, or {OWN_TABLE}"
+                raise UserError(f"{override}: {line}")
         if key in OF_ONE_MODEL and len(models) > 1:
-            raise UserError(
-                f"{override}: one model's files, and the rows have {len(models)} ({', '.join(models)}); choose tables "
-                "whose rows have one, or write such a table of your own, table=FILE.yaml."
-            )
+            line = f"one model's files, and the rows have {len(models)} ({', '.join(models)}); choose other tables, or"
+            raise UserError(f"{override}: {line} {OWN_TABLE}")
 
 
 def _is_part(key: str, pin: str) -> bool:
@@ -213,42 +187,23 @@ def _is_part(key: str, pin: str) -> bool:
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     configs = {tuple(words): compose(words) for words in table_runs(spec, scale)}
+    bases = {words: _base_run(words) for words in configs}
     missing = [tuple(words) for words in missing_runs(spec, scale, records)]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
-    needed = [base for words in missing if (base := base_run(words)) and not find_base(configs[words].base, BASES)]
-    bases = dict.fromkeys(base for words in configs if (base := base_run(words)))
-    runs = {run_id(config): config for config in (*configs.values(), *map(compose, bases))}
-    return Demand(spec, scale, runs, [*dict.fromkeys(needed), *missing])
+    needed = [bases[words] for words in missing if bases[words] and not find_base(configs[words].base, BASES)]
+    known = [*configs.values(), *(compose(words) for words in dict.fromkeys(bases.values()) if words)]
+    return Demand(spec, scale, {run_id(config): config for config in known}, [*dict.fromkeys(needed), *missing])
 
 
 @cache
-def base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
+def _base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
     """The overrides of the run that ``base=`` describes in these, with the checkpoint to keep; empty without one."""
-    if not any(override_key(override) == "base" for override in overrides) or not (found := base_words(overrides)):
-        return ()
-    words, step = found
-    return (*words, f"keep_steps=[{step}]")
+    is_described = any(override_key(override) == "base" for override in overrides)
+    words, step = (base_words(overrides) if is_described else None) or ((), 0)
+    return (*words, f"keep_steps=[{step}]") if words else ()
 
 
 def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
     """The missing runs, each once, without those that have a record in ``outputs`` already."""
     words = [words for demand in demanded for words in demand.missing]
-    return plan_runs(words, None if outputs == OUTPUTS else outputs)[0]
-
-
-def load_table(table: str) -> TableSpec:
-    """The spec of a table by its name, or by the path of its file."""
-    return load_table_spec(Path(table).stem, Path(table).parent) if is_file(table) else load_table_spec(table)
-
-
-def is_file(table: str) -> bool:
-    """Whether a table is given by the path of its file."""
-    return table.endswith(".yaml") and Path(table).is_file()
-
-
-def kind_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kind of a run by its config, as in a record: runs of one kind are expected to take equally long."""
-    names = [str(config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
-    trainer = config.get("trainer", {})
-    length = f"{epochs:g} epochs" if (epochs := trainer.get("epochs", 0)) else f"{trainer.get('max_steps', 0)} steps"
-    return (*names, length, f"{config.get('objective', {}).get('heads', 1)} heads")
+    return plan_runs(words, None if outputs == OUTPUTS else outputs)

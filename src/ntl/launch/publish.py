@@ -35,35 +35,17 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
         return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
 
 
-def wrong_samples(folder: Path) -> dict[str, Any]:
-    """The fields ``worst`` and ``typical`` of the published record of a run.
-
-    UserError: the licence of the data does not permit it, or the predictions or the data are not here.
-    """
-    config = read_config(folder)
-    if not build(config.dataset).publishable:
-        raise UserError(f"the licence of {config.dataset.name} does not permit it")
-    samples = wrong_answers(find_predictions(str(folder), folder.parent), PUBLISHED)
-    for row in (row for parts in samples.values() for rows in parts.values() for row in rows):
-        for name in ("question", "answer", "prediction"):
-            if len(row[name]) > LONGEST:
-                row[name] = f"{row[name][: LONGEST - 1]}…"
-    return samples
-
-
 def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
     """Copy the records of finished runs to ``<out>/<id>.json``, with their worst answers if these may be published.
 
-    All are checked first. UserError: a different record is there under that id (published results are never replaced
-    in silence), the run was started from a source with uncommitted changes and ``dirty`` does not allow it, or the
-    folder cannot be written to.
+    All are checked first. UserError: a different record is there under that id, the run was started from a source with
+    uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
     """
     paths = [find_run(run, outputs) / RECORD for run in runs]
     if lacking := [path.parent for path in paths if not path.is_file()]:
         raise UserError(f"{lacking[0]} has no {RECORD}: the run has not ended; resume it with the same command")
     records = [read_record(path) for path in paths]
-    changed = [record.id for record in records if record.git.get("dirty")]
-    if changed and not dirty:
+    if (changed := [record.id for record in records if record.git.get("dirty")]) and not dirty:
         raise UserError(
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
             "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
@@ -73,9 +55,21 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         kept = read_record(published) if published.is_file() else record
         fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
         try:
-            fields |= {} if kept.worst else wrong_samples(path.parent)
+            fields |= {} if kept.worst else _wrong_answers(path.parent)
         except UserError as error:
             print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", out):
         return [write_record(out / f"{record.id}.json", record) for record in records]
+
+
+def _wrong_answers(folder: Path) -> dict[str, Any]:
+    """``worst`` and ``typical`` of the record. UserError: the licence forbids it, or predictions or data are gone."""
+    config = read_config(folder)
+    if not build(config.dataset).publishable:
+        raise UserError(f"the licence of {config.dataset.name} does not permit it")
+    samples = wrong_answers(find_predictions(str(folder), folder.parent), PUBLISHED)
+    for row in (row for parts in samples.values() for rows in parts.values() for row in rows):
+        for name in ("question", "answer", "prediction"):
+            row[name] = row[name] if len(row[name]) <= LONGEST else f"{row[name][: LONGEST - 1]}…"
+    return samples

@@ -1,6 +1,7 @@
 """From names of tables to complete tables: train their missing runs, print and write them."""
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +10,11 @@ from rich.console import Console
 from ntl.launch.costs import disk_needed, gigabytes
 from ntl.launch.plan import demands, runs_to_make
 from ntl.launch.sweep import sweep_all
-from ntl.launch.workers import TRAIN, Report, duration, run_all
+from ntl.launch.workers import TRAIN, duration, run_all
 from ntl.results import build_table, load_records
 from ntl.results.render import markdown
 from ntl.results.write import write_tables
-from ntl.system.errors import UserError
-from ntl.system.files import existing
+from ntl.system.errors import UserError, one_line_errors
 from ntl.system.machine import available_cores
 
 
@@ -31,7 +31,7 @@ def complete_tables(
     seeds: Sequence[int] = (),
     target: str = TRAIN,
     console: Console | None = None,
-) -> Report:
+) -> int:
     """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md, .tex and .csv.
 
     A run that several tables need is made once. Runs that fail are left out of the tables; the last lines name each
@@ -44,25 +44,32 @@ def complete_tables(
         overrides: settings of train.py for every run. They make another table, with its own title and file names.
         seeds: of the tables' own, those to train and to show; all by default.
 
-    UserError: no such table; no table at this scale or with these seeds; an override of a setting that rows fix; not
-    enough free disk.
+    Returns:
+        The exit code: 0, or 1 where a run failed.
+
+    Raises:
+        UserError: no such table; no table at this scale or with these seeds; an override of a setting that rows fix;
+            not enough free disk.
     """
     console = console or Console()
 
     def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)  # no line breaks in a log
 
+    started, errors = time.monotonic(), list[str]()
     demanded = demands(names, scale, load_records(records), overrides, seeds, say)
     if todo := runs_to_make(demanded, outputs):
-        needed = gigabytes(size := disk_needed(todo, runs_at_once(launcher, workers)))
-        free = shutil.disk_usage(existing(outputs)).free
-        say(f"Disk: {needed} for the checkpoints of {len(todo)} runs, {gigabytes(free)} free in {outputs}.")
-        if size > free:
+        with one_line_errors("write to", outputs):
+            outputs.mkdir(parents=True, exist_ok=True)
+        needed, free = disk_needed(todo, runs_at_once(launcher, workers)), shutil.disk_usage(outputs).free
+        disk = f"{gigabytes(needed)} for the checkpoints of {len(todo)} runs, {gigabytes(free)} free in {outputs}."
+        say(f"Disk: {disk}")
+        if needed > free:
             raise UserError(f"outputs={outputs}: too little free disk; free some, or choose another by outputs=.")
-    if launcher:
-        report = sweep_all(todo, launcher, hydra)
-    else:
-        report = run_all(todo, workers=workers, target=target, console=console)
+        if launcher:
+            errors = sweep_all(todo, launcher, hydra, say)
+        else:
+            errors = run_all(todo, workers=workers, target=target, say=say)
     found = load_records(records)
     for demand in demanded:
         table = build_table(demand.spec, found, scale)
@@ -70,12 +77,15 @@ def complete_tables(
         console.print()
         markdown.show(table, console)
         say(f"Written: {' '.join(map(str, paths))}")
-    trained = f"{len(report.done)} run{'' if len(report.done) == 1 else 's'} trained in {duration(report.seconds)}"
-    say(f"{trained}, {len(report.failed)} failed. Runs: {outputs}/<run id>/.")
-    for result in report.failed:
-        say(f"{result.run.id} failed: {result.error}")
-        say(f"  log: {result.run.log}")
-    return report
+    # Tables are computed from records: a run without one has failed, whatever it reported.
+    failed = [(run, error) for run, error in zip(todo, errors, strict=True) if not run.is_done]
+    done = len(todo) - len(failed)
+    trained = f"{done} run{'' if done == 1 else 's'} trained in {duration(time.monotonic() - started)}"
+    say(f"{trained}, {len(failed)} failed. Runs: {outputs}/<run id>/.")
+    for run, error in failed:
+        say(f"{run.id} failed: {error or 'it ended without a record'}")
+        say(f"  log: {run.log}")
+    return 1 if failed else 0
 
 
 def runs_at_once(launcher: str, workers: int | None) -> int | None:

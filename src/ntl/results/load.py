@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ntl.config.suggestions import nearest
+from ntl.config.settings import nearest
 from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError
 

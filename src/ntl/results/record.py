@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from ntl.config.targets import as_now, check_name
+from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
 from ntl.results.packing import pack_groups, unpack_groups
 from ntl.system.errors import UserError
@@ -202,7 +202,7 @@ def read_record(path: Path | str) -> RunRecord:
         for name, value in values.items():
             check(name, value, _KINDS[name])
         groups = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
-        record = RunRecord(**{**values, "config": as_now(values["config"]), "groups": groups})
+        record = RunRecord(**{**values, "config": migrate_targets(values["config"]), "groups": groups})
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
     except OSError as error:

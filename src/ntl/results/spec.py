@@ -8,9 +8,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
-from ntl.config.suggestions import nearest
-from ntl.config.yaml_files import read_yaml
+from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER, read_yaml
+from ntl.config.settings import nearest
 from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 

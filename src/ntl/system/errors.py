@@ -38,7 +38,6 @@ def one_line_errors(action: str, where: Path) -> Iterator[None]:
 PACKAGES = {
     "google": "protobuf",
     "hydra": "hydra-core",
-    "hydra_plugins": "hydra-submitit-launcher",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }

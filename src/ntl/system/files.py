@@ -1,12 +1,13 @@
-"""Atomic writing of files, their digests, and the removal of what killed processes leave behind."""
+"""Atomic writing of files, their digests, locks between processes, and what killed processes leave behind."""
 
+import errno
 import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +15,8 @@ from ntl.system.errors import one_line_errors
 
 # Far longer than the few minutes between two writes of a process that is working in a folder.
 UNUSED_SECONDS = 24 * 3600.0
+# The errors of file systems without locks, as some network, cluster and user-space file systems are.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def sha256_of(path: Path) -> str:
@@ -35,11 +38,6 @@ def data_roots(data_dir: Path) -> list[Path]:
     return list(dict.fromkeys(root.absolute() for root in roots))
 
 
-def existing(folder: Path) -> Path:
-    """Return the folder, or the closest one above it that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-
-
 def sync(path: Path) -> None:
     """Flush a file's content, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -51,11 +49,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for atomic binary writing.
+    """Open a file for atomic binary writing: it replaces an older one of its name once its content is on the disk.
 
-    The file replaces an older one of its name only if the block ends without an error, and only after its content is on
-    the disk. Until then it is a hidden file in the same folder, ``.NAME.*.part`` (see ``remove_parts``). OSErrors are
-    not changed.
+    Until then, and if the block ends with an error, it is a hidden file, ``.NAME.*.part`` (see ``remove_parts``).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -98,3 +94,68 @@ def sweep(parent: Path, pattern: str, unused_seconds: float = UNUSED_SECONDS) ->
             written = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
             if folder.is_dir() and time.time() - written >= unused_seconds:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- locks, which the system releases when their owner ends, even if it is killed
+
+
+class Taken(Exception):
+    """Another process has the lock."""
+
+
+@contextmanager
+def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
+    """Hold the lock of a file, which is created if needed. Yields False if the file system has no locks.
+
+    If another process holds the lock, ``waiting`` is called before waiting for it; without ``waiting``, ``Taken`` is
+    raised. Other OSErrors are not changed.
+    """
+    from filelock import FileLock, Timeout  # here: the losses do without it
+
+    # A soft lock, which is a file that marks itself as taken, would outlive an owner that was killed.
+    file_lock = FileLock(path, thread_local=False, fallback_to_soft=False)
+    try:
+        try:
+            file_lock.acquire(timeout=0)
+        except Timeout:
+            if waiting is None:
+                raise Taken(path) from None
+            waiting()
+            file_lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield file_lock.is_locked
+    finally:
+        file_lock.release()
+
+
+@contextmanager
+def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
+    """Hold ``lock``, logging a line if it has to wait. Raises UserError if the file cannot be written."""
+    with ExitStack() as stack:
+        with one_line_errors("write", path):
+            held = stack.enter_context(lock(path, lambda: log(f"waiting for another process that holds {path}")))
+        yield held
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file now; True if this is unknown, False if there are no locks."""
+    from filelock import lock_descriptor
+
+    try:
+        with path.open() as file:
+            return not lock_descriptor(file.fileno(), blocking=False)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+
+
+def without_locks(folder: Path, what: str, setting: str) -> str:
+    """Return the warning about a file system without locks; ``what`` is started in the folder set by ``setting=``."""
+    return (
+        f"{folder}: this file system has no locks, so that two processes at one {what} are not kept apart; start each "
+        f"{what} once, or choose another place by {setting}=."
+    )

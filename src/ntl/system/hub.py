@@ -1,14 +1,19 @@
-"""The files of weights and tokenizers: in a folder, in the cache or on the hub. Errors come within seconds."""
+"""The files of weights and tokenizers: in a folder, in the cache, on the hub or in a package of the package index."""
 
 import hashlib
 import json
 import math
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from ntl.system.errors import UserError, needs, one_line_errors
 from ntl.system.files import sha256_of
@@ -44,26 +49,23 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
     """
     where = f"model.path={folder}"
     packed = sorted(path.name for path in folder.glob("*.gguf"))
-    if file:
-        if file not in packed:
-            known = ", ".join(packed) or "none"
-            raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
+    if file in packed:
         return [folder / file]
+    if file:
+        known = ", ".join(packed) or "none"
+        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
     if not (folder / CONFIG).is_file():
         remedy = f"its GGUF file is read by model=hf model.file={packed[0]}" if packed else "save_pretrained writes one"
         raise UserError(f"{where}: no {CONFIG} in this folder; {remedy}.")
     if (folder / ADAPTER).is_file():
-        raise UserError(
-            f"{where}: it has an adapter ({ADAPTER}), whose base model lies elsewhere; merge the two "
-            "(peft's merge_and_unload), save the result with save_pretrained, and give that folder."
-        )
+        line = "merge the two (peft's merge_and_unload), save the result with save_pretrained, and give that folder."
+        raise UserError(f"{where}: it has an adapter ({ADAPTER}), whose base model lies elsewhere; {line}")
     if (folder / WEIGHTS).is_file():
         return [folder / CONFIG, folder / WEIGHTS]
     if not (folder / SHARDS).is_file():
         raise UserError(f"{where}: neither {WEIGHTS} nor {SHARDS} in this folder; give one written by save_pretrained.")
-    names = sorted({str(name) for name in _json(folder / SHARDS).get("weight_map", {}).values()})
-    files = [folder / name for name in names if Path(name).name == name]
-    if not files or len(files) < len(names) or not all(path.is_file() for path in files):
+    files = [folder / name for name in sorted({*_json(folder / SHARDS).get("weight_map", {}).values()})]
+    if not files or not all(path.is_file() for path in files):
         raise UserError(f"{where}: {SHARDS} names files that are not there; fetch the folder again.")
     return [folder / CONFIG, folder / SHARDS, *files]
 
@@ -89,9 +91,9 @@ def stored_parameters(files: Sequence[Path]) -> int:
             try:
                 with path.open("rb") as file:
                     header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-                total += sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+            except (OSError, ValueError, OverflowError, MemoryError) as error:
                 raise UserError(f"{path}: no whole file of safetensors; fetch it again.") from error
+            total += sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
     return total
 
 
@@ -123,14 +125,11 @@ def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
     raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
 
 
-# ---- digests, of which none is kept on disk, where it could be outdated
+# ---- digests, of which none is kept on disk, where it could be outdated; UserError for an unreadable file
 
 
 def digest(files: Sequence[Path]) -> str:
-    """Return the sha256 of the names and contents of files in any folder; a GGUF file may have any name.
-
-    Raises UserError if one is unreadable.
-    """
+    """Return the sha256 of the names and contents of files in any folder; a GGUF file may have any name."""
     lines = [f"{'' if path.suffix == '.gguf' else path.name} {_sha256(path)}\n" for path in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -142,10 +141,7 @@ def weights_digest(folder: Path, file: str = "") -> str:
 
 
 def content_of(path: Path) -> str:
-    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder.
-
-    Raises UserError if a file is unreadable.
-    """
+    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder."""
     if not path.is_dir():
         return f"sha256:{_sha256(path)}"
     files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
@@ -169,14 +165,12 @@ def _cached_sha256(path: Path, *state: int) -> str:
 
 
 def identity(name: str, file: str = "") -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder or of a cached hub id.
+    """Return the ``sha256`` of the weights in a folder, with its ``origin`` if it says one, or of a cached hub id.
 
-    For a hub id there is the ``commit``, and for a folder its ``origin`` if it says one. ``file`` is a GGUF file in the
-    folder.
+    For a hub id there is the ``commit``. ``file`` is a GGUF file in the folder.
     """
     if Path(name).is_dir():
-        found = {"sha256": weights_digest(Path(name), file)}
-        return found | ({"origin": said} if (said := origin(name)) else {})
+        return {"sha256": weights_digest(Path(name), file)} | ({"origin": said} if (said := origin(name)) else {})
     if (folder := snapshot(name)) is None:
         return {}
     found = {"commit": folder.name}
@@ -210,7 +204,7 @@ def require(name: str, file: str = "") -> None:
     if Path(name).is_dir():
         weight_files(Path(name), file)
         return
-    if _cached(name, [CONFIG]):
+    if snapshot(name):
         return
     if not (problem := no_hub()):
         from huggingface_hub import hf_hub_download
@@ -291,21 +285,50 @@ def unreachable(url: str) -> str:
     On a network that drops packets download libraries wait for minutes, and with a dead name server the lookup itself
     blocks. The request is therefore made in a thread, which is given up after ``PROBE_SECONDS``.
     """
-    import urllib.error
-    import urllib.request
-
     answer = [f"no answer within {PROBE_SECONDS:g} seconds"]
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()
-            answer[0] = ""
-        except urllib.error.HTTPError:
+            urlopen(Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()
             answer[0] = ""
         except (OSError, ValueError) as error:
-            answer[0] = str(getattr(error, "reason", error))
+            answer[0] = "" if isinstance(error, HTTPError) else str(getattr(error, "reason", error))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PROBE_SECONDS)
     return answer[0]
+
+
+# ---- in a package of the Python package index; nothing is installed
+
+
+def pip_download(requirement: str, *, source: bool = False) -> str:
+    """Return the command that downloads a package's wheel, or its source distribution."""
+    return f"pip download --no-deps {'--no-binary' if source else '--only-binary'} :all: {requirement}"
+
+
+def download_package(requirement: str, sha256: str, folder: Path, *, source: bool = False, remedy: str = "") -> Path:
+    """Download the wheel or the source distribution of ``NAME==VERSION`` by pip as it is configured.
+
+    Returns:
+        The file, alone in the new folder ``folder/package``.
+
+    Raises:
+        UserError: pip failed, of which ``remedy`` says what else can be done, or the index has another file.
+    """
+    # pip runs the setup.py of a source distribution, so that it has to compare the digest itself, before that.
+    wanted = folder / "requirement.txt"
+    wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", *pip_download("", source=source).split(), "--require-hashes", "--quiet"]
+    command += ["--disable-pip-version-check", "--retries", "2", "--dest", str(folder / "package")]
+    done = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True, check=False)
+    files = list((folder / "package").glob("*"))
+    if done.returncode == 0 and len(files) == 1:
+        return files[0]
+    if other := re.search(r"\bGot +([0-9a-f]{64})", done.stderr):
+        line = f"sha256 {other[1]}, not {sha256}; the package index has another file: nothing is used."
+        raise UserError(f"{requirement}: {line}")
+    lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
+    why = next((line for line in lines if line.startswith("ERROR")), lines[-1]).removeprefix("ERROR: ")[:200]
+    raise UserError(f"pip download {requirement} failed ({why}); is the package index reached? {remedy}".strip())

@@ -34,14 +34,13 @@ def git_state() -> dict[str, str | bool | None]:
 
     Changes in ``results`` are ignored, as its files are written by runs and do not influence any.
     """
-    root = Path(__file__).resolve().parent
+    command = ["git", "-C", str(Path(__file__).resolve().parent)]
 
     def git(*arguments: str) -> str | None:
-        try:
-            result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return result.stdout.strip() if result.returncode == 0 else None
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=10, check=True)
+            return done.stdout.strip()
+        return None
 
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
@@ -69,10 +68,7 @@ def uses_bf16(wanted: bool | str, device: "torch.device") -> bool:
 
 
 def device_name(device: "torch.device") -> str:
-    """Return the name of the GPU, or of the processor with its instruction set and the number of threads in use.
-
-    All of these influence how sums are rounded: the last digits of a run differ between processors.
-    """
+    """Return the name of the GPU, or ``processor_name`` with the number of threads in use: all influence rounding."""
     import torch
 
     if device.type == "cuda":
@@ -97,8 +93,7 @@ def peak_memory_bytes(device: "torch.device") -> int:
 
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def available_cores() -> int:
@@ -114,10 +109,8 @@ def available_cores() -> int:
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
 
-    Otherwise every step maps memory for its large tensors anew. On a CPU the page faults can take as long as the
-    arithmetic.
+    Otherwise every step maps memory for its large tensors anew, which on a CPU can take as long as the arithmetic.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
         mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

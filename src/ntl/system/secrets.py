@@ -1,13 +1,13 @@
 """Redaction of the environment's keys, tokens and passwords, which must not appear in files or in output."""
 
+import json
 import os
 import re
 import sys
 import traceback
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 # Secrets are recognized by the end of their names: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM.
 _NAMES = re.compile(r"(?:^|_)(?:KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
@@ -21,29 +21,19 @@ _LOGIN = re.compile(r"""(?<=://)(?:[^\s"/?#]+|[^\s"/?#:]*:[^\s"]+)(?=@)""")
 def redact(text: str) -> str:
     """Replace every secret of the environment by ``<its variable's name>``, and logins in URLs by ``<login>``.
 
-    A secret is also found if it is percent-encoded or if its quotes and backslashes are escaped.
+    A secret is also found as it is in a URL, in JSON and in Python's ``repr``.
     """
     secrets = {}
     for name, value in os.environ.items():
         if _NAMES.search(name):
-            secrets.update({form: name for form in (unquote(value), value) if len(form) >= _MIN_LENGTH})
+            for plain in (value, unquote(value)):
+                forms = (plain, quote(plain), quote(plain, safe=""), quote_plus(plain), repr(plain)[1:-1])
+                forms += (json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1])
+                secrets.update({form: name for form in forms if len(form) >= _MIN_LENGTH})
     # The longest first, because one secret may be the beginning of another.
     for value in sorted(secrets, key=len, reverse=True):
-        text = _pattern(value).sub(f"<{secrets[value]}>", text)
+        text = text.replace(value, f"<{secrets[value]}>")
     return _LOGIN.sub("<login>", text)
-
-
-@lru_cache(maxsize=64)
-def _pattern(value: str) -> re.Pattern[str]:
-    return re.compile("".join(map(_character_pattern, value)))
-
-
-def _character_pattern(character: str) -> str:
-    # %25 is the percent sign itself: a URL within a URL is encoded twice.
-    encoded = "".join(f"%(?:25)*{byte:02x}" for byte in character.encode(errors="surrogateescape"))
-    plain = r"\s|\+" if character.isspace() else re.escape(character)
-    escaped = r"\\*" if character in "\"'\\" else ""
-    return f"(?:(?i:{encoded})|{escaped}{plain})"
 
 
 def redacted(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
-from ntl.config.suggestions import nearest
+from ntl.config.settings import nearest
 from ntl.system.errors import UserError
 from ntl.system.hub import SAVED, SENTENCEPIECE, cached_or_downloaded, tokenizer_files
 

@@ -20,8 +20,17 @@ from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
-from ntl.system.files import remove_parts, sha256_changes, sha256_of, sync, write_atomically
-from ntl.system.locks import Taken, is_locked, lock, without_locks
+from ntl.system.files import (
+    Taken,
+    is_locked,
+    lock,
+    remove_parts,
+    sha256_changes,
+    sha256_of,
+    sync,
+    without_locks,
+    write_atomically,
+)
 from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"

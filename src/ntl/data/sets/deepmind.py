@@ -30,8 +30,7 @@ from ntl.data import raw
 from ntl.data.files import Buffer, Lines, Pair, make_once, map_file
 from ntl.data.raw import Log, Missing
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots
-from ntl.system.locks import wait_for_lock
+from ntl.system.files import data_roots, wait_for_lock
 
 # What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
 LineFault = Callable[[str, str], tuple[int, str] | None]
