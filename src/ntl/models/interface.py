@@ -97,7 +97,10 @@ def _weight(layer: Any) -> Tensor:
         )
     base = layer.get_base_layer()
     if all(name in getattr(layer, "lora_A", ()) and not layer.lora_variant.get(name) for name in active):
-        return sum((layer.get_delta_weight(name) for name in active), start=base.weight)
+        weight: Tensor = base.weight
+        for name in active:
+            weight = weight + layer.get_delta_weight(name)
+        return weight
     # DoRA and other kinds: the outputs at the unit vectors are the columns of the weight.
     columns_DV = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
     return (columns_DV if base.bias is None else columns_DV - base.bias).t()
