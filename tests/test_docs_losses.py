@@ -64,8 +64,16 @@ def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
     given = {"max_steps": 1, "report_to": "none", "save_strategy": "no", "use_cpu": True}
     names["arguments"] = names["TrainingArguments"](f"{names['folder'].name}/readme", **given)
     (code,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    run(code, names)
-    assert names["trainer"].state.global_step == 1
+    folder = f"{names['folder'].name}/model"
+    for part in (names["model"], names["tokenizer"]):
+        part.save_pretrained(folder)
+    own = {"HuggingFaceTB/SmolLM2-135M-Instruct": folder, 'TrainingArguments("out")': "arguments", "range(100)": "range(4)"}
+    for old, new in own.items():
+        assert old in code
+        code = code.replace(old, new)
+    found = {"arguments": names["arguments"]}
+    run(code, found)
+    assert found["trainer"].state.global_step == 1
 
 
 def without_dropout(model: Any) -> Any:

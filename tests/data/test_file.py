@@ -232,7 +232,6 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
         (["dataset.path=a.jsonl", "dataset.template=Say {a:>3}"], "dataset.template='Say {a:>3}': {a} must be "),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
-        (["dataset.path=a.jsonl", "+dataset.contents.path=x"], "dataset.contents: it is computed"),
         (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
     ],
 )

@@ -160,16 +160,16 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(
     (demand,) = demands([table], "tiny", [])
     assert len(demand.runs) == 6  # two arms and a base for each of two seeds
     made = todo(tmp_path)
-    assert [run.config.keep_steps for run in made] == [[30], [], [], [30], [], []]
-    assert [run.base for run in made] == ["", made[0].id, made[0].id, "", made[3].id, made[3].id]
+    assert [run.config.keep_steps for run in made] == [[30], [30], [], [], [], []]
+    assert [run.base for run in made] == ["", "", made[0].id, made[0].id, made[1].id, made[1].id]
     for run in made:
         finish(run.overrides[:-1], tmp_path / "published")
     assert todo(tmp_path / "published") == []
     # Without the record of one arm: the arm, and what it starts from, whose weights are not published.
-    assert [run.id for run in todo(tmp_path / "published", made[1].id)] == [made[0].id, made[1].id]
+    assert [run.id for run in todo(tmp_path / "published", made[2].id)] == [made[0].id, made[2].id]
     weights = checkpoint_at(tmp_path / "bases" / made[0].id, 30)
     weights.mkdir(parents=True)
     (weights / "model.safetensors").touch()
     write_manifest(weights)
     monkeypatch.setattr("ntl.launch.plan.BASES", tmp_path / "bases")
-    assert [run.id for run in todo(tmp_path / "published", made[1].id)] == [made[1].id]
+    assert [run.id for run in todo(tmp_path / "published", made[2].id)] == [made[2].id]

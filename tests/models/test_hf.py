@@ -19,7 +19,7 @@ from transformers import (
 
 from ntl.config import Config, UserError, compose
 from ntl.results import read_record
-from ntl.training.decode import restore
+from ntl.training.predictor import restore
 from ntl.training.train import train
 
 ROWS = [

@@ -155,7 +155,7 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
     ("was", "constant", "says"),
     [
         ([], 9.0, "No run of a common seed of WAS and CE yet."),
-        ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 of 1 seeds."),
+        ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 seed."),
         ([4.0, 4.1], 9.0, "WAS and CE do not differ significantly in MAE: -20.0%, -18.0%, n = 2."),
         ([4.0, 4.0, 4.1], 4.5, "the baseline does not beat constant: mean (4.50): -19.3% [-"),
         ([6.0, 6.1, 6.0], 9.0, "WAS is worse than CE in MAE: +20.7% [+"),

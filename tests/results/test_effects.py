@@ -52,7 +52,7 @@ def test_what_is_undefined_or_not_there() -> None:
     assert effect(ERROR, [seeds(1.0)], [{2: 1.0}]) is None
     for other in ((1.0, None, 1.0), (1.0, 0.0, 1.0)):  # an error of 0 has no logarithm
         undefined = found(ERROR, (1.0, 1.0, 1.0), other)
-        assert undefined.text == "undefined for 1 of 1 seeds"
+        assert undefined.text == "undefined for 1 seed"
         assert undefined.outcome(says_better=True) is Outcome.inconclusive
 
 

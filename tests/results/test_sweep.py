@@ -48,7 +48,7 @@ def test_other_test_data_and_other_seeds_are_never_compared(made) -> None:
 
 def test_an_undefined_score_makes_a_difference_undefined(made) -> None:
     found = compare_runs([*(made("ce", seed, 0.5) for seed in (1, 2)), made("gce", 1, None), made("gce", 2, 0.7)])
-    assert [*found.loc["loss=gce, loss.weight=0.3", ACCURACY]] == ["0.700", 2, "undefined for 1 of 1 seeds"]
+    assert [*found.loc["loss=gce, loss.weight=0.3", ACCURACY]] == ["0.700", 2, "undefined for 1 seed"]
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

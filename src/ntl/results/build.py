@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import BAND, Outcome, Seeds
+from ntl.results.effects import Outcome, Seeds, effect
 from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
@@ -172,7 +172,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
     first, second, header = row.spec.label, against.spec.label, endpoint.words
-    found = row.over(against, endpoint)
+    found = effect(endpoint, [against.values[endpoint.metric]], [row.values[endpoint.metric]], spec.band)
     if found is None:
         return f"No run of a common seed of {first} and {second} yet."
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
@@ -181,7 +181,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     if heuristic:
         lead = f"{first} and {second} cannot be compared in {header}: the baseline does not beat {heuristic}"
     elif outcome is Outcome.equivalent:
-        lead = f"{first} and {second} are equivalent in {header}, within {BAND:.0%}"
+        lead = f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}"
     elif outcome is Outcome.inconclusive:
         lead = f"{first} and {second} do not differ significantly in {header}"
         after = f"; n = {found.summary.n} could show {found.detectable}" * bool(found.detectable)

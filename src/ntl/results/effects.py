@@ -89,7 +89,7 @@ class Effect:
         """``-29.0% [-42.4, -12.5], n = 8, better in 8 of 8, exact p = 0.0078``; values alone below three seeds."""
         summary, n = self.summary, self.summary.n
         if summary.mean is None:
-            return f"undefined for {summary.undefined} of {summary.undefined + n} seeds"
+            return f"undefined for {summary.undefined} seed{'s' * (summary.undefined > 1)}"
         text = f"{self.short}, n = {n}"
         if summary.low is None:
             return text

@@ -179,11 +179,12 @@ class PrimarySpec(PairSpec):
     """The one comparison that a table is made for.
 
     ``named`` is the day on which it was chosen, ``seen`` lists the commits of the records whose results were known by
-    then.
+    then. ``band`` is the smallest effect that matters (``ntl.results.effects``).
     """
 
     named: str = MISSING
     seen: list[str] = field(default_factory=list)
+    band: float = 0.05
 
 
 @dataclass

@@ -99,5 +99,5 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     assert gaps(values, "ce_digits", lower).sentence() == ""
     # One seed without a value: the others alone would be those on which the loss did well.
     found = gaps({"ce": base, "ntl_was": {1: 2.0, 2: None, 3: 4.1}}, "ce", lower)
-    assert (found.text("ntl_was"), found.separated(0)) == ("undefined", [])
-    assert found.sentence() == "Undefined for a seed: NTL-WAS."
+    assert (found.by_loss["ntl_was"].short, found.unshown) == ("undefined", ["ntl_was"])
+    assert found.sentence() == "Not significantly different from CE: NTL-WAS undefined for 1 seed."
