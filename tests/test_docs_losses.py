@@ -67,7 +67,11 @@ def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
     folder = f"{names['folder'].name}/model"
     for part in (names["model"], names["tokenizer"]):
         part.save_pretrained(folder)
-    own = {"HuggingFaceTB/SmolLM2-135M-Instruct": folder, 'TrainingArguments("out")': "arguments", "range(100)": "range(4)"}
+    own = {
+        "HuggingFaceTB/SmolLM2-135M-Instruct": folder,
+        'TrainingArguments("out")': "arguments",
+        "range(100)": "range(4)",
+    }
     for old, new in own.items():
         assert old in code
         code = code.replace(old, new)
