@@ -49,6 +49,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
     f"{MTP} objective.head_weights=[1]": ("objective.head_weights=[1] objective.heads=2: give one factor",),
     f"{MTP} objective.head_weights=[1,-1]": ("objective.head_weights=[1,-1]: each must be finite",),
     f"{MTP} objective.kind=sequential objective.variant=causal": ("objective.kind=sequential objective.variant",),
+    f"{MTP} objective.variant=linear objective.keep_depth=true": ("objective.keep_depth=true: has no effect",),
     "objective.mask.variant=code": ("objective.mask.variant=code: has no effect with objective.mask.fraction=0",),
     # Training.
     "trainer.bf16=maybe": ("trainer.bf16=maybe: choose true, false, or auto",),
@@ -67,6 +68,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
     ),
     "trainer.early_stopping=2": ("set trainer.best=loss, or another validation metric",),
     f"{FSDP} trainer.optim=adafactor": ("trainer.optim=adafactor trainer.parallel=fsdp: sharded weights need one of",),
+    f"{FSDP} trainer.max_steps=0": ("nothing is trained; use trainer=ddp",),
     f"{FSDP} scale=finetune": ("set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp",),
     # What was typed and would change the run's id alone, or is not what nobody typed.
     "model=t5_base model.num_layers=2": ("model.num_layers=2: loaded weights have their own; leave it out",),
@@ -74,11 +76,14 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "model=gpt2_small model.vocab_size=60000": ("set model.pretrained=false to train from scratch",),
     "model=gpt2_small scale=tiny model.pretrained=false model.path=owner/name": ("model.path=owner/name: not read",),
     "model.lora.alpha=8": ("model.lora.alpha=8: has no effect with model.lora.rank=0; set the rank",),
+    "model=t5_base model.tokenizer_hub_id=a/b": ("model.tokenizer_hub_id=a/b: nothing is read from there",),
+    "model=t5_base model.requires=nothing": ("model.requires=nothing: describes the model's file",),
     "tracking=none tracking.project=mine": ("tracking=none: its other settings are those of W&B",),
     "trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8": (
         "trainer.warmup_steps=8 trainer.schedule=plateau: it has no warm-up",
     ),
     "trainer.epochs=2 trainer.max_steps=7": ("trainer.epochs=2 trainer.max_steps=7: trainer.max_steps follows from",),
+    "+dataset.contents.path=x": ("it is computed from the files that other settings name",),
 }
 
 

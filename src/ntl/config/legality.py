@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
-from ntl.config.loss import MTPConfig
+from ntl.config.loss import MaskConfig, MTPConfig
 from ntl.config.model import HFConfig, of_weights, source
 from ntl.config.settings import about, nearest, shorten, text_of
 from ntl.config.targets import check_trust
@@ -141,6 +141,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
     if trainer.parallel.name == "fsdp":
         line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
         yield "trainer.optim trainer.parallel", trainer.optim not in TORCH_OPTIMIZERS, line
+        yield "trainer.max_steps trainer.parallel", not trains, "nothing is trained; use trainer=ddp."
         line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp."
         yield "trainer.parallel trainer.eval_decoded trainer.best", is_decoded(trainer), line
         line = "all processes need equally many passes; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
@@ -200,6 +201,9 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
     yield "model objective.mask.fraction", mask.fraction and family != "decoder", line
     line = "the answer of a copy is masked, and plain text has no answers; leave objective.mask.copy out."
     yield "objective.mask.copy dataset", mask.copy != "none" and config.dataset.answers == PLAIN, line
+    line = "has no effect with objective.mask.copy=none; set objective.mask.copy, or leave it out."
+    is_idle = mask.copy == "none" and mask.min_answer != MaskConfig.min_answer
+    yield "objective.mask.min_answer", is_idle, line
     if isinstance(objective, MTPConfig):
         weights, is_sequential = objective.head_weights, objective.kind == "sequential"
         line = "give one factor for each head, or none."
@@ -208,6 +212,9 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
         yield "objective.head_weights", is_wrong, "each must be finite and at least 0."
         line = "a variant is one of objective.kind=parallel; leave one of the two out."
         yield "objective.kind objective.variant", is_sequential and objective.variant != "independent", line
+        line = "has no effect, since heads of this kind are always added to all blocks; leave it out."
+        is_idle = objective.keep_depth is not None and (is_sequential or objective.variant == "linear")
+        yield "objective.keep_depth", is_idle, line
 
 
 def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
@@ -268,9 +275,12 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
     line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
     names = f"model model.{'path' if model.path else 'hub_id'}"
     yield names, is_other and source(model) and model.family in ("decoder", "t5"), line
-    idle = dict[str, str]()
+    line = "describes the model's file; write one of your own."
+    idle: dict[str, str] = dict.fromkeys(("name", "family", "head", "requires", "hub_id"), line)
     if not model.lora.rank:
         idle["lora"] = "has no effect with model.lora.rank=0; set the rank, or leave it out."
+    if config.tokenizer.path or model.path or model.hub_id:
+        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
     if model.pretrained:
         line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
         idle |= dict.fromkeys(of_weights(model), line)
@@ -291,3 +301,5 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield "model model.pretrained", model.pretrained and config.scale.name == "tiny", line
         line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
         yield "model model.pretrained", not model.pretrained and config.scale.name == "finetune", line
+    line = "it is computed from the files that other settings name; leave it out."
+    yield "dataset.contents", config.dataset.contents, line
