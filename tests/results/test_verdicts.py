@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.folders import RESULTS
 from ntl.results.build import build_table
 from ntl.results.effects import Outcome
-from ntl.results.load import load_records
 from ntl.results.pages import readme_results, results_page
 from ntl.results.record import RunRecord
 from ntl.results.verdicts import Verdict, VerdictsSpec, judge, learnt, load_verdicts
@@ -107,25 +105,26 @@ def test_the_quickstart_runs_products_with_one_seed(verdict: Callable[..., Verdi
     assert found.cells[1].text.endswith("; added when the records had been seen")
 
 
-def test_tasks_that_disagree_and_the_larger_scale(tmp_path: Path) -> None:
+def test_the_larger_scale_counts(tmp_path: Path, published: list[RunRecord]) -> None:
     """Of the published records; NTL-WAS minus CE is unclear in arithmetic at tiny, and worse at hour."""
     arithmetic = """      - {task: arithmetic, table: table2, metric: interpolate/mae}
       - {task: arithmetic, table: table2, block: 1, metric: interpolate/mae}
 """
-    records = [record for record in load_records([RESULTS / "runs"]) if record.id.startswith("arithmetic")]
+    records = [record for record in published if record.id.startswith("arithmetic")]
     tables = [build_table("table2", records, scale) for scale in ("tiny", "hour")]
     (found,) = judge(load(tmp_path, arithmetic), tables)
     assert [cell.outcome for cell in found.cells] == [Outcome.not_testable, Outcome.contradicted]
     assert found.tasks["arithmetic"].scale == "hour"
 
 
-def test_the_figures_of_the_audit() -> None:
+def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
     spec, names = load_verdicts(), {"table2": "arithmetic", "table5": "multiplication", "table7": "arithmetic"}
     spec.claims = [claim for claim in spec.claims if {cell.table for cell in claim.cells} & names.keys()]
     for claim in spec.claims:
         claim.cells = [cell for cell in claim.cells if cell.table in names]
-    records = load_records([RESULTS / "runs"])
-    tables = [build_table(name, [r for r in records if r.id.startswith(data)], "hour") for name, data in names.items()]
+    tables = [
+        build_table(name, [r for r in published if r.id.startswith(data)], "hour") for name, data in names.items()
+    ]
     cells = {(each.spec.name, task): cell.short for each in judge(spec, tables) for task, cell in each.tasks.items()}
     assert cells["better than CE", "arithmetic"] == "+11.7% [+3.1, +21.0]"
     assert cells["better than CE", "arithmetic from scratch"] == "-0.452 [-0.630, -0.274]"

@@ -91,13 +91,16 @@ def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
 
 @pytest.mark.slow
 def test_memory_that_is_kept_is_not_faulted_in_again() -> None:
-    """Allocate 10 times 64 MB in a separate process; without the setting, every page would be faulted in anew."""
+    """Allocate 60 times 64 MB in a separate process; without the setting, every page would be faulted in anew.
+
+    What is freed fits the next one only where nothing small lies behind it, so that the first few are new.
+    """
     program = """
 import resource, sys, torch
 from ntl.system.machine import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
-for _ in range(10):
+for _ in range(60):
     torch.ones(16_000_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """

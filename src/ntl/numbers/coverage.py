@@ -42,9 +42,12 @@ class Coverage:
         if math.isnan(self.share):
             return "there is no number in these texts"
         lines = [f"the loss sees {self.seen:,} of {self.seen + len(self.missed):,} numbers ({self.share:.1%})"]
-        for each, times in Counter(self.missed).most_common(MAX_LINES):
+        counted = Counter(self.missed).most_common()
+        for each, times in counted[:MAX_LINES]:
             often = f" ({times} times)" if times > 1 else ""
             lines.append(f"  {each.number}{often} as {' '.join(each.pieces)!r}: {each.reason}")
+        if len(counted) > MAX_LINES:
+            lines.append(f"  and {len(counted) - MAX_LINES:,} more")
         return "\n".join(lines)
 
 
