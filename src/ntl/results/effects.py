@@ -10,11 +10,10 @@ from enum import Enum
 from statistics import fmean
 
 from ntl.evaluation.metrics import Better
-from ntl.results.spec import ColumnSpec
+from ntl.results.spec import BAND, ColumnSpec
 from ntl.results.statistics import ALPHA, Summary, sign_flip_p, smallest_p, summarize
 
 Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
-BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
 
 
 class Outcome(Enum):

@@ -18,6 +18,7 @@ TABLE_FOLDER = CONFIG_DIR / "table"
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on a page
+BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
@@ -179,12 +180,12 @@ class PrimarySpec(PairSpec):
     """The one comparison that a table is made for.
 
     ``named`` is the day on which it was chosen, ``seen`` lists the commits of the records whose results were known by
-    then. ``band`` is the smallest effect that matters (``ntl.results.effects``).
+    then. ``band`` is the smallest effect that matters.
     """
 
     named: str = MISSING
     seen: list[str] = field(default_factory=list)
-    band: float = 0.05
+    band: float = BAND
 
 
 @dataclass

@@ -12,10 +12,11 @@ from omegaconf import MISSING
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
 from ntl.results.build import by_seed
-from ntl.results.effects import BAND, Effect, Outcome, effect
+from ntl.results.effects import Effect, Outcome, effect
 from ntl.results.load import read_rows
 from ntl.results.notes import model_name
 from ntl.results.spec import (
+    BAND,
     BlockSpec,
     ColumnSpec,
     PairSpec,
@@ -114,7 +115,9 @@ def load_verdicts(path: Path = VERDICTS, known: Iterable[TableSpec] = ()) -> Ver
             if cell.benchmark:
                 continue
             cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
-            table = tables.setdefault(cell.table, load_table_spec(cell.table))
+            if cell.table not in tables:
+                tables[cell.table] = load_table_spec(cell.table)
+            table = tables[cell.table]
             for group in cell.groups:
                 block = check_pair(_pair(cell, group), table, where)
             column_of(block, cell.metric, where)

@@ -3,9 +3,10 @@
 import math
 
 from ntl.results.build import build_table
-from ntl.results.effects import BAND, Outcome
+from ntl.results.effects import Outcome
 from ntl.results.figures.spec import Source, table_spec
 from ntl.results.figures.style import Drawing, finish, name_rows, panels
+from ntl.results.spec import BAND
 from ntl.results.verdicts import Cell, Whose, judge, load_verdicts
 
 COLOURS = {"small": "#0072B2", "published": "#D55E00"}
