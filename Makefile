@@ -5,7 +5,9 @@ TABLE ?= quickstart
 SCALE ?= tiny
 DATASET ?= all
 RUN ?=
+RECORD ?=
 DRY_RUN ?=
+RECORD ?=
 # Processes that run the default tests: one a core, and at most 4, since each loads torch.
 TEST_WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 
@@ -15,7 +17,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install types rules quickstart quickstart-real weights test coverage slow soak check format data reproduce tables figures notebooks publish audit ci clean distclean
+.PHONY: help install types rules quickstart quickstart-real weights test coverage slow soak check check-record format data reproduce tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +96,10 @@ notebooks: install ## run the notebooks and keep in them what they show
 publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }
 	@$(RUN_PY) scripts/publish.py $(RUN)
+
+check-record: install ## whether a record can be published: make check-record RECORD=results/runs/ID.json
+	@test -n "$(RECORD)" || { echo "error: say which record: make check-record RECORD=results/runs/ID.json"; exit 2; }
+	@$(RUN_PY) scripts/publish.py --check $(RECORD)
 
 audit: install ## the known vulnerabilities of the installed packages
 	@$(RUN_PY) -m pip_audit --local --skip-editable

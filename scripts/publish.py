@@ -1,4 +1,4 @@
-"""Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."""
+"""Copy the record of a finished run into results/runs: `make publish RUN=<run id>`; check one: `make check-record`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ntl.config.folders import RESULTS, ROOT
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the files that were written. UserError: of `ntl.launch.publish`."""
+    """Print the files that were written, or what a check found. UserError: of `ntl.launch.publish`, or a fault."""
     parser = Parser(description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
@@ -18,7 +18,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
     )
+    parser.add_argument("--check", action="store_true", help="write nothing; RUN is the JSON file of a record")
     chosen = parser.parse_args(argv)
+    if chosen.check:
+        check(list(map(Path, chosen.runs)), chosen.out)
+        return
     from ntl.launch.publish import publish, publish_weights
     from ntl.results.record import read_record
 
@@ -31,6 +35,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.weights:
         for path in publish_weights(chosen.runs, chosen.outputs, chosen.out.parent / "bases"):
             print(path)
+
+
+def check(paths: Sequence[Path], published: Path) -> None:
+    """Print which rows of tables each record fills. UserError: what is wrong with one of them."""
+    from ntl.results.check_record import check_record
+    from ntl.results.load import load_records
+    from ntl.system.errors import UserError
+
+    records = load_records([published])
+    for path in paths:
+        faults, rows = check_record(path, records, ROOT)
+        if faults:
+            raise UserError(f"{path}: {'; '.join(faults)}.")
+        print(f"{path}: whole, and it fits the published records.")
+        print("\n".join(f"  fills {row}" for row in rows) or "  no row of a table asks for this run")
 
 
 if __name__ == "__main__":

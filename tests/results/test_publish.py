@@ -1,10 +1,14 @@
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
+from ntl.config.folders import ROOT
 from ntl.launch.publish import publish
 from ntl.results import RunRecord, build_table, write_record, write_tables
+from ntl.results.check_record import check_record
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -76,3 +80,59 @@ def test_published_weights_are_those_that_published_runs_started_from(published:
         run = f"{checkpoint.parents[1].name}@{step_of(checkpoint)}"
         assert is_whole(checkpoint)
         assert weights_digest(checkpoint) == started.get(run, weights_digest(checkpoint)), run
+
+
+def check(tmp_path: Path, record: RunRecord, published: list[RunRecord]) -> tuple[list[str], list[str]]:
+    path = write_record(tmp_path / f"{record.id}.json", record, overwrite=True)
+    return check_record(path, published, ROOT)
+
+
+def test_a_published_record_passes_its_check(tmp_path: Path, published: list[RunRecord]) -> None:
+    faults, rows = check(tmp_path, of_quickstart(published), published)
+    assert faults == []
+    assert any(row.startswith("quickstart at tiny") and row.endswith("row CE, seed 1") for row in rows)
+
+
+def of_quickstart(published: list[RunRecord]) -> RunRecord:
+    return next(each for each in published if each.id.startswith("noisy_numbers-gpt2_tiny-ce-s1-"))
+
+
+def test_each_thing_that_does_not_fit_has_its_line(tmp_path: Path, published: list[RunRecord]) -> None:
+    wrong = replace(
+        of_quickstart(published),
+        seed=2,
+        git={"commit": "0" * 40, "dirty": True},
+        packages={"torch": "2.13.0"},
+        device="",
+        predictions_sha256="abc",
+        data={"files": {"train.jsonl": "0" * 64}},
+    )
+    expected = [
+        "its seed is 2, and 1 by its overrides",
+        "its commit 0+ is not in this repository",
+        "its source had uncommitted changes",
+        "the versions of python, ntl, transformers, tokenizers are not recorded",
+        "its device is not recorded",
+        "predictions_sha256 is 'abc', which is no sha256",
+        "data.files.train.jsonl differs from that of [0-9]+ published runs with the same settings",
+    ]
+    faults, rows = check(tmp_path, wrong, published)
+    assert rows == []
+    assert [bool(re.match(*pair)) for pair in zip(expected, faults, strict=True)] == [True] * len(expected), faults
+
+
+def test_an_id_that_the_overrides_do_not_give_and_a_pair_of_two_processors(tmp_path: Path, published: list) -> None:
+    record = of_quickstart(published)
+    other = replace(record, id=f"{record.id[:-12]}{'0' * 12}")
+    assert check(tmp_path, other, []) == ([f"its overrides give the id {record.id}"], [])
+    faults, rows = check(tmp_path, replace(record, device="cuda"), published)
+    mixed = "other rows of this seed ran on cpu .*, this one on cuda: a pair must not mix processors"
+    assert [bool(re.search(mixed, fault)) for fault in faults] == [True] * len(rows)
+
+
+def test_answers_and_settings_must_agree_with_what_a_record_says_of_them(tmp_path: Path, published: list) -> None:
+    record = of_quickstart(published)
+    wrong = replace(record, metrics={**record.metrics, "test/accuracy": 0.9})
+    wrong.config = {**record.config, "trainer": {**record.config["trainer"], "lr": 0.5}}
+    faults, _ = check(tmp_path, wrong, [])
+    assert [fault.partition(" is ")[0] for fault in faults] == ["trainer.lr", "test/accuracy"]

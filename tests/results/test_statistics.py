@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.results import RunRecord, pack_bits, pack_errors, summarize
-from ntl.results.statistics import bootstrap_difference, example_difference, holm, sign_flip_p, smallest_p
+from ntl.results import RunRecord, pack_bits, summarize
+from ntl.results.statistics import bootstrap_difference, correct_difference, holm, sign_flip_p, smallest_p
 
 
 def test_interval_of_four_values_by_hand() -> None:
@@ -67,33 +67,24 @@ def test_bootstrap_of_errors_agrees_with_the_normal_approximation() -> None:
     )
 
 
-def record(correct: list[bool], errors: list[float | None]) -> RunRecord:
-    return RunRecord(
-        id="r",
-        overrides=[],
-        config={},
-        seed=1,
-        metrics={"test/count": len(correct)},
-        correct={"test": pack_bits(correct)},
-        errors={"test": pack_errors(errors)},
-        ids_sha256={"test": "0"},
+def test_correct_answers_are_paired_by_their_examples() -> None:
+    bits = [[True, False] * 10, [True] * 20]
+    base, other = (
+        RunRecord(
+            id="r",
+            overrides=[],
+            config={},
+            seed=1,
+            metrics={"test/count": 20},
+            correct={"test": pack_bits(each)},
+            ids_sha256={"test": "0"},
+        )
+        for each in bits
     )
-
-
-CE = record([True, False] * 10, [2.0] * 20)
-WAS = record([True] * 20, [1.0, 0.0] * 10)
-
-
-def test_an_unanswered_example_is_left_out_on_both_sides() -> None:
-    unanswered = record([True] * 20, [None, 0.0] * 10)
-    # Only the examples remain whose error falls from 2 to 0.
-    assert example_difference("test/mae", [(CE, unanswered)]) == pytest.approx((-2, -2, -2))
-    assert example_difference("test/mae", [(CE, record([True] * 20, [None] * 20))]) is None
-
-
-def test_what_cannot_be_paired_has_none() -> None:
-    other: dict[str, Any] = {"ids_sha256": {"test": "1"}}
-    for metric, changes in (("test/rmse", {}), ("validation/accuracy", {}), ("test/accuracy", other)):
-        assert example_difference(metric, [(CE, replace(WAS, **changes))]) is None
-    for metric, lost in (("test/accuracy", "correct"), ("test/accuracy", "metrics"), ("test/mae", "errors")):
-        assert example_difference(metric, [(CE, replace(WAS, **{lost: {}}))]) is None
+    found = correct_difference("test", base, other)
+    assert found == bootstrap_difference(*bits)
+    assert found is not None
+    assert found[0] == 0.5
+    lost: tuple[dict[str, Any], ...] = ({"ids_sha256": {"test": "1"}}, {"correct": {}}, {"metrics": {}})
+    assert [correct_difference("test", base, replace(other, **each)) for each in lost] == [None] * 3
+    assert correct_difference("validation", base, other) is None

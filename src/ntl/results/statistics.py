@@ -8,14 +8,12 @@ from statistics import fmean
 
 import numpy as np
 
-from ntl.results.packing import unpack_bits, unpack_errors
+from ntl.results.packing import unpack_bits
 from ntl.results.record import RunRecord
 
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_FLIPS = 2**20
-# Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
-DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
 
 @dataclass(frozen=True)
@@ -111,26 +109,15 @@ def bootstrap_difference(
     return float(values @ counts / left.size), float(low), float(high)
 
 
-def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[float, float, float] | None:
-    """Second minus first over the same examples: mean and 95 % bootstrap interval; None without such scores.
+def correct_difference(split: str, base: RunRecord, other: RunRecord) -> tuple[float, float, float] | None:
+    """Accuracy of ``other`` minus that of ``base`` on the same test examples: mean and 95 % bootstrap interval.
 
-    An example's score is its mean over ``pairs``, one pair per seed. Errors are those of the fixed sample that a record
-    keeps; an example that one run leaves unanswered is left out on both sides.
+    None where the runs were not tested on the same examples, or a record does not say which answers were correct.
     """
-    split, _, name = metric.partition("/")
-    tests = {record.ids_sha256.get(split) for pair in pairs for record in pair}
-    if name not in DRAWS or len(tests) != 1 or None in tests:
-        return None
-    scores = [_scores(split, name, record) for pair in pairs for record in pair]
-    if any(each is None for each in scores):
-        return None
-    left, right = (np.mean(np.array(scores[side::2], dtype=np.float64), axis=0) for side in (0, 1))
-    known = np.isfinite(left) & np.isfinite(right)
-    return bootstrap_difference(left[known], right[known], draws=DRAWS[name]) if known.any() else None
-
-
-def _scores(split: str, name: str, record: RunRecord) -> np.ndarray | None:
-    if name == "accuracy":
-        count = record.metrics.get(f"{split}/count")
-        return unpack_bits(record.correct[split], int(count)) if count and split in record.correct else None
-    return unpack_errors(record.errors[split]) if split in record.errors else None
+    sides = []
+    for record in (base, other):
+        count, ids = record.metrics.get(f"{split}/count"), record.ids_sha256.get(split)
+        if not count or ids is None or ids != base.ids_sha256.get(split) or split not in record.correct:
+            return None
+        sides.append(unpack_bits(record.correct[split], int(count)))
+    return bootstrap_difference(*sides)

@@ -1,0 +1,113 @@
+"""Whether the record of a run that somebody else made can stand beside the published ones."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ntl.config.composition import compose, from_values
+from ntl.config.identity import recorded, run_id
+from ntl.results.load import RECORD
+from ntl.results.match import WEIGHTS, leaves, plan_table, row_name, row_records
+from ntl.results.packing import unpack_bits
+from ntl.results.record import RunRecord, read_record
+from ntl.results.spec import load_table_spec, table_names
+
+PACKAGES = ("python", "ntl", "torch", "transformers", "tokenizers")
+SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
+    """What is wrong with a record, and the rows of tables that it fills, a line each.
+
+    Args:
+        path: the JSON file, ``<id>.json``, or ``record.json`` in the folder of a run.
+        published: the records that it would stand beside.
+        root: a checkout of the repository, which has the commit of the run.
+
+    UserError: the file is no record, or its overrides are refused.
+    """
+    record = read_record(path)
+    others = [each for each in published if each.id != record.id]
+    faults = [
+        *([] if path.name in (RECORD, f"{record.id}.json") else [f"the file is not named {record.id}.json"]),
+        *_config(record),
+        *_source(record, root),
+        *_hashes(record),
+        *_data(record, others),
+        *_answers(record),
+    ]
+    rows = list(_rows(record, others))
+    return faults + [line for _, line in rows if line], [name for name, _ in rows]
+
+
+def _config(record: RunRecord) -> Iterator[str]:
+    """The overrides give the config, and the config the id and the seed."""
+    config = compose(record.overrides)
+    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
+    given = replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
+    # Weights that lie here have the hash of their files as their id; a record names that of its own.
+    if run_id(config if run_id(config) == record.id else given) != record.id:
+        yield f"its overrides give the id {run_id(given)}"
+    stored = recorded(from_values(record.config, record.id))
+    now, then = leaves(recorded(given)), leaves(stored)
+    for key in sorted(set(now) & set(then)):
+        if now[key] != then[key]:
+            yield f"{key} is {json.dumps(then[key])} in its config, and {json.dumps(now[key])} by its overrides"
+    if record.seed != config.seed:
+        yield f"its seed is {record.seed}, and {config.seed} by its overrides"
+
+
+def _source(record: RunRecord, root: Path) -> Iterator[str]:
+    commit = str(record.git.get("commit") or "")
+    command = ["git", "-C", str(root), "cat-file", "-e", f"{commit}^{{commit}}"]
+    if not commit or subprocess.run(command, capture_output=True, check=False).returncode:
+        yield f"its commit {commit or '(none)'} is not in this repository"
+    if record.git.get("dirty"):
+        yield "its source had uncommitted changes: commit, and run it again"
+    if missing := [name for name in PACKAGES if not record.packages.get(name)]:
+        yield f"the versions of {', '.join(missing)} are not recorded"
+    if not record.device:
+        yield "its device is not recorded"
+
+
+def _hashes(record: RunRecord) -> Iterator[str]:
+    hashes = {"predictions_sha256": record.predictions_sha256}
+    hashes |= {f"ids_sha256.{split}": value for split, value in record.ids_sha256.items()}
+    hashes |= {f"data.files.{name}": value for name, value in record.data.get("files", {}).items()}
+    for name, value in hashes.items():
+        if not SHA256.fullmatch(str(value)):
+            yield f"{name} is {str(value)[:20]!r}, which is no sha256"
+
+
+def _data(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[str]:
+    """The same settings of a data set gave the same files to every published run."""
+    same = [each for each in published if each.config.get("dataset") == record.config.get("dataset")]
+    for name, value in record.data.get("files", {}).items():
+        known = {each.data.get("files", {}).get(name) for each in same} - {None}
+        if known and value not in known:
+            yield f"data.files.{name} differs from that of {len(same)} published runs with the same settings"
+
+
+def _answers(record: RunRecord) -> Iterator[str]:
+    """Packed answers are as many, and as often correct, as the metrics say."""
+    for split, packed in record.correct.items():
+        count, share = (record.metrics.get(f"{split}/{name}") for name in ("count", "accuracy"))
+        if count and share is not None and abs(unpack_bits(packed, int(count)).mean() - share) > 1e-9:
+            yield f"{split}/accuracy is {share}, and its answers give {unpack_bits(packed, int(count)).mean():.10g}"
+
+
+def _rows(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
+    """The rows whose run it is; with a line where the other rows of its seed ran on another processor."""
+    scale = record.config.get("scale", {}).get("name")
+    for spec in map(load_table_spec, table_names()):
+        for block, plans in plan_table(spec, scale) if scale in spec.scales else ():
+            found = {row_name(plan.row): row_records(plan, [record]) for plan in plans if plan.overrides}
+            for name in (name for name, runs in found.items() if runs):
+                beside = [run for plan in plans for run in row_records(plan, published).values()]
+                devices = {run.device for run in beside if run.seed == record.seed} - {record.device}
+                where = f"{spec.name} at {scale}, {block.title or spec.title}, row {name}, seed {record.seed}"
+                line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices))}, this one on "
+                yield where, f"{line}{record.device}: a pair must not mix processors" if devices else ""
