@@ -58,6 +58,13 @@ def test_any_other_difference_is_named() -> None:
     assert remarks(config(record("ce", 1), "trainer", bf16=False), more)[0] == UNFAIR.format("trainer.bf16, trainer.lr")
 
 
+def test_a_seed_whose_rows_ran_on_two_processors_is_named() -> None:
+    runs = [{1: record("ce", 1), 2: record("ce", 2)}, {1: record("was", 1, device="gpu"), 2: record("was", 2)}]
+    rows = [make_row(label, group="T5", records=each) for label, each in zip(("CE", "WAS"), runs, strict=True)]
+    block = BlockSpec("t", "noisy_numbers", [MAE], [row.spec for row in rows], {"tiny": ScaleSpec(seeds=[1, 2])})
+    assert "Not all rows of seed 1 ran on the same kind of processor." in warnings(block, "tiny", rows)
+
+
 def test_different_data_are_named() -> None:
     def reading(loss: str, digest: str, **shares: float) -> RunRecord:
         return record(loss, 1, data={"files": {"train": digest}, "longer_than_train": shares})

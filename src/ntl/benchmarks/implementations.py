@@ -146,6 +146,8 @@ def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]
         torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
         if torch_loss is not None:
             found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
+            chunks: Any = torch.nn.LinearCrossEntropyOptions()  # pyright: ignore
+            found["torch CE chunked"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat, options=chunks)
         return [hidden, weight], found
 
     logits = leaf(*labels.shape, setting.vocab)

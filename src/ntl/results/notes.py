@@ -92,6 +92,7 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
         f"Not the table as described: every run of it was made with {', '.join(added)}." if added else "",
         block.scales[scale].note,
         _settings(rows),
+        _devices(rows),
         _data_versions(records),
         f"{dirty} of the {len(records)} records are of a source with uncommitted changes." if dirty else "",
         _longer_than_train(records),
@@ -152,6 +153,17 @@ def _settings(rows: Sequence[Row]) -> str:
                 values.setdefault(place, set()).add(json.dumps(value))
     differing = sorted({key for (key, *_), found in values.items() if len(found) > 1})
     return f"Not a fair comparison: the runs also differ in {', '.join(differing)}." if differing else ""
+
+
+def _devices(rows: Sequence[Row]) -> str:
+    """Rounding differs between processors, and can decide what a seed learns; a pair should not mix them."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for row in rows:
+        for record in row.records.values():
+            found.setdefault((row.spec.group, record.seed), set()).add(record.device)
+    mixed = sorted({seed for (_, seed), devices in found.items() if len(devices) > 1})
+    which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}" if mixed else ""
+    return f"Not all rows of {which} ran on the same kind of processor." if mixed else ""
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:
