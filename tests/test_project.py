@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2100, "training": 3650, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3500},
-    **{"decoding": 900, "evaluation": 1400, "results": 3920, "launch": 900, "benchmarks": 900},
+    **{"decoding": 900, "evaluation": 1400, "results": 3940, "launch": 900, "benchmarks": 900},
     **{"config": 2700, "system": 800},
 }
 MAX_FILES = 178

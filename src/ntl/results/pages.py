@@ -19,16 +19,21 @@ _ABOUT = (
     "[LOG.md](LOG.md) is the log of experiments."
 )
 _VERDICTS_RULE = (
-    "Each claim is tested task by task, in one metric, at the largest scale that ran. Errors are compared by the "
-    "logarithm of their ratio, printed as percent, rates by their difference; paired by seed, architectures averaged "
-    "within a seed, with a 95% t interval. **Supported** and **contradicted**: the interval excludes 0. "
-    "**Equivalent**: it lies within 5% of the baseline. **Inconclusive**: neither, with the effect that n could have "
-    "shown. **Not testable**: the interval of the baseline does not beat the best heuristic, as a constant answer. "
-    "**Depends on the task**: tasks disagree. That something is no worse is supported where the interval excludes a "
-    "loss of 5%. The p of primary comparisons, those that the tables were made for, are corrected by Holm's method "
-    "over all of them (t test); an exact sign-flip p is printed where n can bring it below 0.05. A run at `scale=tiny` "
-    "or `hour` is of a small model in place of the paper's, and says nothing of larger ones. The interval of a time is "
-    "its quartiles."
+    "Each claim is tested task by task, in one metric, at the largest scale that ran; architectures are averaged "
+    "within a seed, and rows are paired by seed. Errors are compared by the logarithm of their ratio, printed as "
+    "percent; rates by their difference. The outcome of a task follows from the 95% t interval of the effect, without "
+    "a correction:\n\n"
+    "- **supported**, **contradicted**: the interval excludes 0 (for a claim that something is no worse: a loss "
+    "of 5%);\n"
+    "- **equivalent**: the interval lies within 5% of the baseline;\n"
+    "- **inconclusive**: neither, with the effect that n could have shown;\n"
+    "- **not testable**: the interval of the baseline does not beat the best heuristic, such as a constant "
+    "answer;\n"
+    "- **depends on the task**: supported on one, contradicted on another.\n\n"
+    "Primary comparisons are those that the tables were made for; their p (t test) is also given corrected by Holm's "
+    "method over all of them. All others are exploratory. An exact sign-flip p is printed where n can bring it below "
+    "0.05. Runs at `scale=tiny` and `hour` are of small models in place of the paper's, and say nothing of larger "
+    "ones; `real` is SmolLM2-135M. The interval of a time is its quartiles."
 )
 _TABLES_RULE = (
     "Each page has the columns of the paper, and links to the rest. Every table names its one primary comparison in "
@@ -136,12 +141,17 @@ def _claim_lines(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Itera
     yield from (f"- {escape(each)}" for each in sentences)
     yield ""
     for whose in Whose:
-        names: dict[Outcome, list[str]] = {}
+        names: dict[tuple[Outcome, bool], list[str]] = {}
         for each in verdicts:
             if each.spec.whose is whose:
                 share = each.said.removeprefix(each.outcome.value)
-                names.setdefault(each.outcome, []).append(escape(f"{each.spec.name}{share}"))
-        parts = [f"**{outcome.value}** {'; '.join(names[outcome])}" for outcome in Outcome if outcome in names]
+                names.setdefault((each.outcome, bool(share)), []).append(escape(f"{each.spec.name}{share}"))
+        parts = [
+            f"**{outcome.value}{' on some tasks' * in_part}** {'; '.join(names[outcome, in_part])}"
+            for outcome in Outcome
+            for in_part in (False, True)
+            if (outcome, in_part) in names
+        ]
         yield from [f"{whose.value}: {'. '.join(parts)}.", ""]
     yield "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
 

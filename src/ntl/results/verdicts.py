@@ -278,13 +278,13 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
             (over,) = (row for row in lines if all(row[k] == value for k, value in (cell.where | cell.over).items()))
             by, least, most = (float(over[f"ratio{end}"]) for end in ends)
             ratio, low, high = ratio / by, low / most, high / least
-        said = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times {cell.against}, {chosen['rounds']} rounds"
+        said = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times {cell.against}"
     except (KeyError, ValueError) as error:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
     logs = [math.log(value) for value in (ratio, low, high)]
     time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
     found = Effect(time, Summary((), 0, logs[0], None, *logs[1:]), True, math.log1p(cell.band))
-    place = f"[{cell.benchmark}](benchmarks/{cell.benchmark})"
+    place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {chosen['rounds']} timings"
     return Cell(cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
 
 
