@@ -80,16 +80,15 @@ def main() -> None:
         return
     # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    if not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
+    if is_sweep := not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
         os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in words if "," in word))[:128])
     # Imported here, so that --help is there at once.
     import hydra
 
-    from ntl.config.composition import register
-    from ntl.config.settings import quoted
+    from ntl.config.composition import quoted, register
 
     register()
-    sys.argv[1:] = map(quoted, words)
+    sys.argv[1:] = [quoted(word, sweep=is_sweep) for word in words]
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
     finally:

@@ -89,6 +89,8 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("batchsize=8", "Did you mean one of 'trainer.batch_size', 'decoding.batch_size'"),
         ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'"),
         ("loss=cdf", "Did you mean 'ntl_was_cdf'"),
+        ("loss=null", "loss=null: no such choice; loss is one of ce, "),
+        ("tracking.tags=[größe]", "KEY='TEXT'"),
         ("decoding=greddy", "Did you mean 'greedy'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
