@@ -23,6 +23,9 @@ MISTAKES = {
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "trainer.foo=1": ("trainer.foo: no such setting", "max_steps"),
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
+    "--nonsense": ("unrecognized arguments: --nonsense", "--help says what is taken"),
+    "-m loss=[ce,mse]": ("loss=[ce,mse]: name one choice", "-m loss=ce,mse"),
+    "=3": ("a choice of a group is given that is no name", "loss=ce"),
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
@@ -32,7 +35,7 @@ MISTAKES = {
 }
 
 
-FLAGS = ("--help", "--cfg job")
+FLAGS = ("--help", "--cfg job", "-c job")
 
 # train.py as the command line runs it, many times in one process, since the imports take most of the time.
 PROGRAM = """

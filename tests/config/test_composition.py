@@ -73,20 +73,22 @@ def test_free_options_of_a_loss_may_be_added() -> None:
     assert compose(["+loss.number.options.anything=3"]).loss.number.options == {"anything": 3}  # pyright: ignore
 
 
-TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", "it's", 'a"b', "a,b", " a b ", "a\\", "a\\'", "#~!;<>^`"]
-TEXTS += ["[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
+TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", "it's", 'a"b', "a,b", " a b ", "a\\", "a\\'"]
+TEXTS += ["#~!;<>^`", "[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
 
 
 @pytest.mark.parametrize("key", ["dataset.path", "+dataset.question", "output_dir", "model.path", "tracking.project"])
 def test_text_stands_for_itself(key: str) -> None:
     read = OverridesParser.create().parse_override
     assert [read(quoted(f"{key}={text}")).value() for text in TEXTS] == TEXTS
-    assert [str(value) for value in read(quoted(f"{key}=ä,b,1e5", sweep=True)).sweep_iterator()] == ["'ä'", "b", "'1e5'"]
+    swept: Any = read(quoted(f"{key}=ä,b,1e5", sweep=True)).sweep_iterator()
+    assert [getattr(value, "text", value) for value in swept] == ["ä", "b", "1e5"]
     for word in (f"{key}='a'", f'{key}="a b"', f"{key}=", "loss.weight=1,2", "seed=1", "trainer.lr", "--cfg"):
         assert quoted(word) == word
 
 
-TEMPLATES = ["Pay ${question}, or $5 {x!", "{question}\\", "it's {question}", 'a "{question}"', "\\${question} {}", "{{ 日本 {question}}}"]
+TEMPLATES = ["Pay ${question}, or $5 {x!", "{question}\\", "it's {question}", 'a "{question}"', "\\${question} {}"]
+TEMPLATES += ["{{ 日本 {question}}}"]
 
 
 def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def test_a_number_is_written_out_and_text_is_kept(answer: str, text: str, tmp_pa
 
 
 def spreadsheet(path: Path, answers: Sequence[str]) -> Path:
-    path.write_text("question;answer\n" + "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers)))
+    rows = "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers))
+    path.write_text(f"question;answer\n{rows};\n")  # and an empty line
     return path
 
 

@@ -27,6 +27,8 @@ DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
 # How OmegaConf's AssertionError begins for `loss=ce loss.number.options.x=1`.
 BELOW_NULL = "Unexpected type"
+# How Hydra's ValueError begins for `experiment=3`.
+NO_NAME = "Config group override must be a string"
 # Advice where a group is given a path.
 PATH_ADVICE = {
     "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
@@ -78,8 +80,8 @@ def explain(error: Exception) -> str:
         remedy = PATH_ADVICE[group].format(name) if is_path else nearest(name, options)
         return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
-        remedy = "; put a text with such signs in further quotation marks, as \"KEY='TEXT'\"" if "=" in error.override else ""
-        return f"{error.override}: not a setting of the form key=value{remedy}."
+        remedy = "; give text that has such signs in further quotation marks, as \"KEY='TEXT'\"."
+        return f"{error.override}: not a setting of the form key=value{remedy if '=' in error.override else '.'}"
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
     if isinstance(cause, OmegaConfBaseException):
         full_key = str(cause.full_key or "")
@@ -93,6 +95,8 @@ def explain(error: Exception) -> str:
         return f"{subject}: {str(cause).splitlines()[0]}."
     if str(error).startswith(BELOW_NULL):
         return "a setting is given below one that is null, as loss.number is for loss=ce."
+    if str(error).startswith(NO_NAME):
+        return "a choice of a group is given that is no name, or a value without its setting; write loss=ce, say."
     return _one_line(error)
 
 
@@ -113,8 +117,8 @@ def _is_user_error(error: Exception) -> bool:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
-    return below_null or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    is_known = isinstance(error, AssertionError | ValueError) and str(error).startswith((BELOW_NULL, NO_NAME))
+    return is_known or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:

@@ -370,5 +370,5 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
-        known = f"{', '.join(suffixes)}, all but Parquet also with .gz"
-        raise UserError(f"{name}={path}: unknown format; {plain}rename it after what it holds: {known}.")
+        known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
+        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")

@@ -105,7 +105,8 @@ class TextDataset(ABC):
     @property
     def values(self) -> dict[str, Any]:
         """The config's values that decide the rows; the content of a file stands for its path."""
-        return by_content({key: value for key, value in plain(self.config).items() if key not in ("_target_", "format")})
+        values = by_content(plain(self.config))
+        return {key: value for key, value in values.items() if key not in ("_target_", "format")}
 
     @property
     def folder_name(self) -> str:

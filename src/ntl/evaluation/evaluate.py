@@ -29,9 +29,9 @@ def find_predictions(run: str, outputs: Path) -> Path:
     if not path.is_file():
         raise UserError(f"{path.parent}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
     record = path.with_name(RECORD)
-    if path.name == PREDICTIONS and record.is_file():
-        if read_record(record).predictions_sha256 not in ("", sha256_of(path)):
-            print(OTHER_FILE.format(path=path, record=record), file=sys.stderr)
+    known = read_record(record).predictions_sha256 if path.name == PREDICTIONS and record.is_file() else ""
+    if known and known != sha256_of(path):
+        print(OTHER_FILE.format(path=path, record=record), file=sys.stderr)
     return path
 
 

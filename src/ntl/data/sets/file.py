@@ -187,10 +187,12 @@ class File(Own):
             return known_columns(names) or wanted
         return wanted
 
-    def row(self, cells: dict[str, Any]) -> Turns:
+    def row(self, cells: dict[str, Any]) -> Turns | None:
         config, before = self.config, list[str]()
         if config.answer in cells:
             texts = {name: text_of(name, value) for name, value in cells.items()}
+            if not any(map(str.strip, texts.values())):  # what a spreadsheet makes of an empty line
+                return None
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
             question, answer = filled or texts[config.question], texts[config.answer]
         else:
