@@ -27,8 +27,6 @@ DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
 # How OmegaConf's AssertionError begins for `loss=ce loss.number.options.x=1`.
 BELOW_NULL = "Unexpected type"
-# How Hydra's ValueError begins for `experiment=3`.
-NO_NAME = "Config group override must be a string"
 # Advice where a group is given a path.
 PATH_ADVICE = {
     "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
@@ -95,8 +93,6 @@ def explain(error: Exception) -> str:
         return f"{subject}: {str(cause).splitlines()[0]}."
     if str(error).startswith(BELOW_NULL):
         return "a setting is given below one that is null, as loss.number is for loss=ce."
-    if str(error).startswith(NO_NAME):
-        return "a choice of a group is given that is no name, or a value without its setting; write loss=ce, say."
     return _one_line(error)
 
 
@@ -117,8 +113,8 @@ def _is_user_error(error: Exception) -> bool:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    is_known = isinstance(error, AssertionError | ValueError) and str(error).startswith((BELOW_NULL, NO_NAME))
-    return is_known or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
+    return below_null or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:

@@ -266,12 +266,8 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
-        return hydra_compose("train", overrides=[*overrides, *_search_path()])
-
-
-def _search_path() -> list[str]:
-    places = ["'file://{}'".format(str(folder).replace("'", "\\'")) for folder in own_folders]
-    return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
+        places = ",".join(quote(f"file://{folder}") for folder in own_folders)
+        return hydra_compose("train", overrides=[*overrides, f"hydra.searchpath=[{places}]"])
 
 
 @lru_cache(maxsize=256)

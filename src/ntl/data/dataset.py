@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
+from omegaconf import DictConfig, OmegaConf
+
 from ntl.config import build
 from ntl.config.composition import schemas
+from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.settings import nearest
 from ntl.data import raw
@@ -105,8 +108,11 @@ class TextDataset(ABC):
     @property
     def values(self) -> dict[str, Any]:
         """The config's values that decide the rows; the content of a file stands for its path."""
-        values = by_content(plain(self.config))
-        return {key: value for key, value in values.items() if key not in ("_target_", "format")}
+        # Through the schema, which makes a float of an integer where one is meant.
+        given = self.config if isinstance(self.config, DictConfig) else type(self.config)
+        node = OmegaConf.merge(given, literal(plain(self.config)))
+        values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
+        return by_content({key: value for key, value in values.items() if key not in ("_target_", "format")})
 
     @property
     def folder_name(self) -> str:
