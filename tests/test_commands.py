@@ -191,7 +191,7 @@ def test_the_commands_in_a_place_of_other_letters_and_from_elsewhere(tmp_path: P
     fixed = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(clone / "src"), "OMP_NUM_THREADS": "1"}
     given = json.dumps([[str(clone / program), *words] for program, *words in IN_ORDER])
     command, environment = [sys.executable, "-c", ONE_BY_ONE], {"PATH": os.defpath, "HOME": str(place), **fixed}
-    done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=place, env=environment, timeout=300)
+    done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=place, env=environment, timeout=900)
     said = done.stdout.decode() + done.stderr.decode()
     assert done.returncode == 0, said
     assert "Traceback" not in said
