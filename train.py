@@ -71,6 +71,7 @@ def main() -> None:
     words = sys.argv[1:]
     options = Parser(add_help=False, allow_abbrev=False)
     options.add_argument("--config-dir", "-cd", type=Path)  # Hydra's own
+    options.add_argument("--cfg", "-c")  # otherwise -c would be read as -cd
     if folder := options.parse_known_args(words)[0].config_dir:
         use(folder)
     if any(word in HELP_FLAGS for word in words):  # Hydra's own help would first copy every config
@@ -80,16 +81,19 @@ def main() -> None:
         return
     # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    if not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
+    if is_sweep := not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
         os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in words if "," in word))[:128])
     # Imported here, so that --help is there at once.
     import hydra
+    from hydra._internal.utils import get_args_parser
 
-    from ntl.config.composition import register
-    from ntl.config.settings import quoted
+    from ntl.config.composition import quoted, register
 
+    flags = get_args_parser()
+    flags.error = options.error  # one line, where Hydra's own has eight
+    flags.parse_args(words)
     register()
-    sys.argv[1:] = map(quoted, words)
+    sys.argv[1:] = [quoted(word, sweep=is_sweep) for word in words]
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
     finally:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.cli import Parser, report
-from ntl.config.folders import choices
+from ntl.config.folders import RESULTS, choices
 from ntl.config.settings import did_you_mean, nearest
 from ntl.system.errors import UserError
 
-PUBLISHED = Path("results/runs")
+PUBLISHED = RESULTS / "runs"
 ALL = "all"
 # Settings of train.py that cannot be set for all runs of a table, and what to do instead. Decoding settings are not
 # part of a run's id: a record with such a setting would be taken for one without.

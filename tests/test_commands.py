@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -151,6 +152,53 @@ def test_every_command_runs_as_typed(clone: Path, command: str) -> None:
         program = command.removesuffix(" --help")
         options = {word for each in TYPED if each.startswith(program) for word in each.split() if word.startswith("--")}
         assert [option for option in options if option not in done.stdout] == []
+
+
+# One process, since the imports take most of the time. RUN stands for the folder of the run.
+ONE_BY_ONE = """
+import json, runpy, sys
+from pathlib import Path
+for words in json.loads(sys.stdin.buffer.read()):
+    sys.argv = [str(next(Path().glob("*/file-*"))) if word == "RUN" else word for word in words]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as exit:
+        assert not exit.code, (words, exit.code)
+"""
+TABLE = "Häuser & [2] (it's), a=b.csv"
+HOUSES = ["dataset=file", f"dataset.path={TABLE}", "dataset.template=Was kostet ${Größe [m²]}?", "dataset.answer=Preis"]
+HOUSES += ["dataset.number_format=auto", "model.n_embd=16", "model.n_layer=1", "trainer.max_steps=2", "device=cpu"]
+IN_ORDER = [
+    ["scripts/prepare_data.py", "file", *HOUSES[1:]],
+    ["train.py", *HOUSES, "output_dir=läufe 日本", "tracking=none"],
+    ["scripts/predict.py", "RUN", "Was kostet $20,5?"],
+    ["scripts/predict.py", "RUN", "decoding=beam", "decoding.num_beams=2", "data_dir=data"],
+    ["scripts/evaluate.py", "RUN", "--worst", "1"],
+    ["scripts/reproduce.py", "--status"],
+    ["scripts/make_tables.py", "quickstart", "--records", "läufe 日本", "--out", "tabellen ö"],
+]
+
+
+@pytest.mark.slow
+def test_the_commands_in_a_place_of_other_letters_and_from_elsewhere(tmp_path: Path) -> None:
+    clone, place = tmp_path / "größe 日本" / "ntl", tmp_path / "meine daten 日本"
+    place.mkdir()
+    for name in ("src", "config", "scripts", "results/paper"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "train.py", clone)
+    rows = "".join(f"{n},5 m²;{n},000.00 €\r\n" for n in range(20, 70))  # as a spreadsheet writes them
+    (place / TABLE).write_text(f"Größe [m²];Preis\r\n{rows}", encoding="utf-8-sig")
+    fixed = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(clone / "src"), "OMP_NUM_THREADS": "1"}
+    given = json.dumps([[str(clone / program), *words] for program, *words in IN_ORDER])
+    command, environment = [sys.executable, "-c", ONE_BY_ONE], {"PATH": os.defpath, "HOME": str(place), **fixed}
+    done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=place, env=environment, timeout=900)
+    said = done.stdout.decode() + done.stderr.decode()
+    assert done.returncode == 0, said
+    assert "Traceback" not in said
+    assert "the first 20,000.00 € -> 20000.00; the unit '€' is left out." in said
+    assert re.search(r"^ *Was kostet \$\d\d,5 m²\? ", said, re.M)  # as --worst prints it
+    made = sorted(path.name for path in place.iterdir() if path.name[0] != ".")
+    assert made == [TABLE, "data", "läufe 日本", "tabellen ö"]
 
 
 TRAINS = sorted(command for command in TYPED if re.search(r"train\.py (?!.*--help)", command))

@@ -23,6 +23,8 @@ MISTAKES = {
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "trainer.foo=1": ("trainer.foo: no such setting", "max_steps"),
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
+    "--nonsense": ("unrecognized arguments: --nonsense", "--help says what is taken"),
+    "-m loss=[ce,mse]": ("loss=[ce,mse]: name one choice", "-m loss=ce,mse"),
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
@@ -32,7 +34,7 @@ MISTAKES = {
 }
 
 
-FLAGS = ("--help", "--cfg job")
+FLAGS = ("--help", "--cfg job", "-c job")
 
 # train.py as the command line runs it, many times in one process, since the imports take most of the time.
 PROGRAM = """
@@ -89,6 +91,8 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("batchsize=8", "Did you mean one of 'trainer.batch_size', 'decoding.batch_size'"),
         ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'"),
         ("loss=cdf", "Did you mean 'ntl_was_cdf'"),
+        ("loss=null", "loss=null: no such choice; loss is one of ce, "),
+        ("tracking.tags=[größe]", "KEY='TEXT'"),
         ("decoding=greddy", "Did you mean 'greedy'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),

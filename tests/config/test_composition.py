@@ -4,14 +4,17 @@ import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.config.composition import base_words, to_config
-from ntl.config.folders import CONFIG_DIR, GROUPS, choices, own_folders, use
+from ntl.config.composition import base_words, quoted, read_config, to_config
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices, literal, own_folders, use
 from ntl.config.identity import plain
 
 help_text = runpy.run_path(str(CONFIG_DIR.parent / "train.py"))["help_text"]
@@ -68,6 +71,45 @@ def test_the_default_is_what_the_readme_says(composed) -> None:
 
 def test_free_options_of_a_loss_may_be_added() -> None:
     assert compose(["+loss.number.options.anything=3"]).loss.number.options == {"anything": 3}  # pyright: ignore
+
+
+TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", "it's", 'a"b', "a,b", " a b ", "a\\", "a\\'"]
+TEXTS += ["#~!;<>^`", "[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
+
+
+@pytest.mark.parametrize("key", ["dataset.path", "+dataset.question", "output_dir", "model.path", "tracking.project"])
+def test_text_stands_for_itself(key: str) -> None:
+    read = OverridesParser.create().parse_override
+    assert [read(quoted(f"{key}={text}")).value() for text in TEXTS] == TEXTS
+    swept: Any = read(quoted(f"{key}=ä,b,1e5", sweep=True)).sweep_iterator()
+    assert [getattr(value, "text", value) for value in swept] == ["ä", "b", "1e5"]
+    for word in (f"{key}='a'", f'{key}="a b"', f"{key}=", "loss.weight=1,2", "seed=1", "trainer.lr", "--cfg"):
+        assert quoted(word) == word
+
+
+TEMPLATES = ["Pay ${question}, or $5 {x!", "{question}\\", "it's {question}", 'a "{question}"', "\\${question} {}"]
+TEMPLATES += ["{{ 日本 {question}}}"]
+
+
+def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "größe=1.jsonl").write_text('{"question": "q", "answer": "1"}\n')
+    words = ["dataset=file", f"dataset.path={tmp_path}/größe=1.jsonl"]
+    for template in TEMPLATES:
+        config: Any = compose([*words, f"dataset.template={template}"])
+        assert (config.dataset.template, config.dataset.columns) == (template, ["question"])
+        OmegaConf.save(OmegaConf.create(literal(plain(config))), tmp_path / "config.yaml")
+        stored: Any = read_config(tmp_path, ["decoding.num_beams=2", "data_dir=größe"])
+        assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")
+
+
+@pytest.mark.parametrize("group", ["loss", "tokenizer", "tracking", "decoding", "dataset", "+scale"])
+def test_one_choice_is_meant(group: str) -> None:
+    for word in (f"{group}=[ce,ntl_was]", f"{group}=ce,ntl_was", f"{group}=[ce, ntl_was]"):
+        with pytest.raises(UserError, match=rf"name one choice; `python train.py -m {group.lstrip('+')}=ce,ntl_was`"):
+            compose([word])
+    assert quoted(f"{group}=ce,ntl_was", sweep=True) == f"{group}=ce,ntl_was"
+    with pytest.raises(UserError, match="name one choice"):
+        quoted(f"{group}=[ce,ntl_was]", sweep=True)
 
 
 def test_help_names_every_choice_and_four_commands() -> None:

@@ -47,6 +47,8 @@ def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) ->
     assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
     tree: Any = read_config(run, ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"]).decoding
     assert (tree.name, tree.num_beams, tree.trim) == ("median", 7, 0)
+    with pytest.raises(UserError, match="name one choice"):
+        read_config(run, ["decoding=[greedy,beam]"])
     stored = read_config(run)
     assert stored.output_dir == str(tmp_path)
     assert (type(stored.beside["expectation"]), stored.beside["expectation"].num_beams) == (type(tree), 7)
@@ -69,6 +71,10 @@ def test_the_folders_that_a_run_began_from_may_be_gone(written) -> None:
     path.write_text(path.read_text().replace("path: ''", "path: gone").replace("owner/name", "/also/gone"))
     stored = read_config(folder)
     assert (stored.model.path, stored.tokenizer.path) == ("gone", "/also/gone")
+
+
+def test_a_decoding_is_checked_against_the_run_s_own_objective(written) -> None:
+    assert read_config(written("objective=mtp"), ["decoding=speculative"]).decoding.name == "speculative"
 
 
 def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:

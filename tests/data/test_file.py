@@ -13,6 +13,7 @@ from ntl.config import DatasetConfig, UserError, compose, run_id
 from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
+from ntl.data.sets.file import File
 
 ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
 Row = dict[str, Any]
@@ -48,7 +49,8 @@ def test_a_number_is_written_out_and_text_is_kept(answer: str, text: str, tmp_pa
 
 
 def spreadsheet(path: Path, answers: Sequence[str]) -> Path:
-    path.write_text("question;answer\n" + "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers)))
+    rows = "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers))
+    path.write_text(f"question;answer\n{rows};\n")  # and an empty line
     return path
 
 
@@ -81,10 +83,10 @@ def test_numbers_are_kept_as_they_stand_unless_asked(tmp_path: Path) -> None:
 
 def test_a_template_makes_the_question(tmp_path: Path) -> None:
     rows = [{"value": n, "the unit": "km", "metres": 1000 * n} for n in range(5)]
-    template = "Convert {value} {the unit} to {{m}}, {value}!"
+    template = "Convert {value} {the unit} to {{m}}, {value}! ${value} $b } {} {"
     found = prepared(tmp_path / "data", jsonl(tmp_path / "a.jsonl", rows), template=template, answer="metres")
     every = {pair for split in ("train", "validation", "test") for pair in pairs_of(found, split)}
-    assert every == {(f"Convert {n} km to {{m}}, {n}!", str(1000 * n)) for n in range(5)}
+    assert every == {(f"Convert {n} km to {{m}}, {n}! ${n} $b }} {{}} {{", str(1000 * n)) for n in range(5)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -229,7 +231,7 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
         (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
         (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
         (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
-        (["dataset.path=a.jsonl", "dataset.template=Say {a:>3}"], "dataset.template='Say {a:>3}': {a} must be "),
+        (["dataset.path=a.jsonl", "dataset.template=Say {a"], "dataset.template='Say {a': it names no column"),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
         (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
@@ -273,6 +275,21 @@ def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None
         assert again.digests() == digests
         with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back\."):
             Prepared(before.dataset, tmp_path / "elsewhere").prepare()
+
+
+def test_a_file_that_is_edited_and_restored_while_it_is_read_is_refused(tmp_path: Path, monkeypatch) -> None:
+    path, read = jsonl(tmp_path / "a.jsonl", as_rows(ROWS)), File._read
+
+    def read_edited(self: Any, table: Any) -> Any:
+        jsonl(path, as_rows(ROWS[1:]))
+        found = read(self, table)
+        jsonl(path, as_rows(ROWS))
+        return found
+
+    monkeypatch.setattr(File, "_read", read_edited)
+    with pytest.raises(UserError, match="a file was written to while it was read; run the same command again"):
+        prepared(tmp_path / "data", path)
+    assert not list((tmp_path / "data").glob("file-*"))
 
 
 def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

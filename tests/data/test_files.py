@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xef\xbb\xbfa\nb")
     assert read_text(tmp_path / "x") == "a\nb"
     (tmp_path / "x").write_bytes(b"a\nb\xff\n")
-    with pytest.raises(UserError, match=rf"^{tmp_path / 'x'}:2: byte 0xff is not UTF-8\.$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path / 'x'}:2: byte 0xff is not UTF-8; save the file as that\.$"):
         read_text(tmp_path / "x")
 
 

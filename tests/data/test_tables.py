@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from ntl.config import UserError
 from ntl.data.sets.file import text_of
 from ntl.data.tables import open_tables
 
@@ -95,5 +96,8 @@ def test_cells_as_they_stand_and_of_a_spreadsheet(tmp_path: Path) -> None:
     path.write_text('1\ta "b\\\r\n\n2\t"c" d\n')
     assert values_of(path, ["2", "1"], cells="plain", header=False) == [['a "b\\', "1"], ['"c" d', "2"]]
     path = tmp_path / "a.csv"
-    path.write_text("question;answer\nHow much, then?;1\n")
-    assert values_of(path, ["question", "answer"]) == [["How much, then?", "1"]]
+    for sign, other in (";,", ",;", "\t,", "|;"):
+        path.write_text(f"question{sign}answer{sign}x{other} y\nHow much{other} then?{sign}1{sign}2\n")
+        assert values_of(path, ["question", "answer"]) == [[f"How much{other} then?", "1"]]
+    with pytest.raises(UserError, match="it has 'question', 'answer', 'x; y'"):
+        values_of(path, ["question", "anwser"])

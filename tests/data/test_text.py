@@ -54,7 +54,7 @@ def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], fil
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"a\n\xff", ":2: byte 0xff is not UTF-8."),
+        (b"a\n\xff", ":2: byte 0xff is not UTF-8; save the file as that."),
         (b"PK\x00\x01", ":1: a zero byte, so this is no text file; give text in UTF-8."),
         (b"1234567\n" * 3, ":1: a document of more than 16 characters, too long to tokenize at once"),
     ],
@@ -95,7 +95,7 @@ def test_a_column(file, rows, tmp_path: Path) -> None:
     ("name", "content", "values", "fault"),
     [
         ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
-        ("x.docx", "a", {}, "x.docx: unknown format; rename it after what it holds: .txt"),
+        ("x.docx", "a", {}, "x.docx: unknown format; export a spreadsheet as CSV, or rename it after "),
         ("x.txt", "a", {"column": "body"}, "dataset.column=body: a text file has no columns"),
         ("x.csv", "text", {"documents": Documents.line}, "dataset.documents=line: only text files"),
     ],

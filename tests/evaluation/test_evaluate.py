@@ -8,6 +8,8 @@ from ntl.config import UserError
 from ntl.evaluation import score_predictions, write_predictions
 from ntl.evaluation.evaluate import find_predictions
 from ntl.evaluation.predictions import json_value
+from ntl.results import RunRecord
+from ntl.results.record import write_record
 
 ROOT = Path(__file__).parents[2]
 main = runpy.run_path(str(ROOT / "scripts" / "evaluate.py"))["main"]
@@ -63,3 +65,18 @@ def test_finding_a_run(outputs):
     assert find_predictions(str(expected), outputs) == expected
     with pytest.raises(UserError, match=r"unfinished: no predictions\.jsonl"):
         find_predictions("unfinished", outputs)
+
+
+def test_predictions_that_are_not_the_record_s_are_told(outputs, capsys):
+    path = outputs / "abc123" / "predictions.jsonl"
+    scored = score_predictions(path).predictions_sha256
+    config = {"dataset": {"name": "rjokes"}}
+    record = RunRecord(id="abc123", overrides=[], config=config, seed=1, metrics={}, predictions_sha256=scored)
+    write_record(path.with_name("record.json"), record)
+    main([str(path)])
+    assert capsys.readouterr().err == ""
+    write_predictions(path, HEADER, ROWS[:1])  # as cut
+    main(["abc123", "--outputs", str(outputs), "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["test/count"] == 1
+    assert printed.err.startswith(f"warning: {path}: not the predictions that ")

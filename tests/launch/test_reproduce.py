@@ -75,7 +75,7 @@ def test_published_records_count_unless_seeds_are_named(monkeypatch: pytest.Monk
     assert main(["table=2,a6", "scale=small", "workers=3"]) == main(["table=2", "seeds=1"]) == 1
     quickstart = runpy.run_path(str(ROOT / "scripts" / "quickstart.py"))["main"]
     assert quickstart(["--outputs", "here", "--workers", "3"]) == 1
-    published = [Path("results/runs"), Path("outputs")]
+    published = [ROOT / "results" / "runs", Path("outputs")]
     assert [call["records"] for call in calls] == [published, published[1:], [Path("here")]]
     assert calls[2]["given"] == (["quickstart"], "tiny")
 
@@ -140,6 +140,7 @@ def test_dry_run_and_status_make_nothing(
     make_table: MakeTable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(main.__globals__, "PUBLISHED", tmp_path / "none")
     name = make_table("small", 1, 2)
 
     def said(*words: str) -> Any:

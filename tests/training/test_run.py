@@ -61,6 +61,9 @@ def test_a_finished_run_is_not_repeated(finished: Path, small, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert "finished already" in said
     assert "scripts/predict.py" in said
+    path.write_text(path.read_text().replace(finished.name, f"{finished.name}0"))
+    with pytest.raises(UserError, match="the record of another run"):
+        train(small())
 
 
 def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_times, capsys) -> None:

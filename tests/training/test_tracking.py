@@ -106,6 +106,9 @@ def test_offline_without_a_key_and_never_a_prompt(wandb, tmp_path: Path, monkeyp
 def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client
+    left = tmp_path / "wandb" / f"offline-run-20260101_000000-{tmp_path.name}"  # by a process that was interrupted
+    left.mkdir(parents=True)
+    (left / "run.wandb").write_bytes(b"the first steps")
     tracker, said = make_tracker()
     tracker.log({"step": 1, "loss": 0.25, "eval_ce": 0.5})
     tracker.finish({"interpolate/mae": 1.0})

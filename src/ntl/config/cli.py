@@ -78,7 +78,8 @@ def explain(error: Exception) -> str:
         remedy = PATH_ADVICE[group].format(name) if is_path else nearest(name, options)
         return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not a setting of the form key=value."
+        remedy = "; give text that has such signs in further quotation marks, as \"KEY='TEXT'\"."
+        return f"{error.override}: not a setting of the form key=value{remedy if '=' in error.override else '.'}"
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
     if isinstance(cause, OmegaConfBaseException):
         full_key = str(cause.full_key or "")

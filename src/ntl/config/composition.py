@@ -8,17 +8,17 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
-from ntl.config.folders import choices, own_folders, read_yaml
+from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
 from ntl.config.given import check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_typed, validate
-from ntl.config.settings import MISSING, closest, describe, did_you_mean, quoted, setting_names
+from ntl.config.settings import MISSING, closest, describe, did_you_mean, quote, setting_names
 from ntl.config.targets import migrate_targets
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
@@ -91,6 +91,37 @@ def added_schema(name: str) -> type[data.DatasetConfig] | None:
 def known_datasets() -> list[str]:
     """The choices of ``dataset=`` that need no path."""
     return [name for name in choices("dataset") if "path" not in setting_names(schemas()[f"dataset/{name}"])]
+
+
+# What Hydra reads as it is typed: a word that is no value of another type, or a text in quotation marks.
+BARE = re.compile(r"(?!(?:null|true|false|nan|inf)$)[a-z_./][\w./-]*|'[^']*'|\"[^\"]*\"", re.ASCII | re.IGNORECASE)
+
+
+@cache
+def _texts() -> frozenset[str]:
+    parts = [("", root.Config), *((f"{path.partition('/')[0]}.", schema) for path, schema in schemas().items())]
+    return frozenset(path + name for path, part in parts for name, kind in get_type_hints(part).items() if kind is str)
+
+
+def quoted(word: str, *, sweep: bool = False) -> str:
+    """An override as Hydra's grammar takes it: the value of a setting that is text stands for itself.
+
+    One in quotation marks is left as it is, and ``${...}`` is resolved, but not in a template. With ``sweep`` commas
+    separate values, but not in a template. UserError for several choices of a group where one is meant.
+    """
+    key, _, value = word.partition("=")
+    name = key.lstrip("+")
+    is_choice = name in GROUPS and name not in ("beside", "experiment")  # of which several at once make sense
+    if is_choice and ("[" in value or ("," in value and not sweep)):
+        several = f"{name}={re.sub('[][ ]', '', value)}"
+        raise UserError(f"{word}: name one choice; `python train.py -m {several}` trains a run for each.")
+    is_text = name in _texts() or (is_choice and not sweep)
+    if not value or not is_text or (value[0] in "'\"" and value[0] == value[-1] != value):
+        return word
+    if name.endswith(".template"):
+        return f"{key}={quote(literal(value))}"
+    parts = value.split(",") if sweep else [value]
+    return f"{key}={','.join(part if BARE.fullmatch(part) else quote(part) for part in parts)}"
 
 
 @cache
@@ -235,12 +266,8 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
-        return hydra_compose("train", overrides=[*overrides, *_search_path()])
-
-
-def _search_path() -> list[str]:
-    places = ["'file://{}'".format(str(folder).replace("'", "\\'")) for folder in own_folders]
-    return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
+        places = ",".join(quote(f"file://{folder}") for folder in own_folders)
+        return hydra_compose("train", overrides=[*overrides, f"hydra.searchpath=[{places}]"])
 
 
 @lru_cache(maxsize=256)
@@ -286,11 +313,13 @@ def _merged(group: str, values: Mapping[str, Any]) -> Any:
     return values
 
 
-def from_values(values: Mapping[str, Any], where: str) -> root.Config:
+def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] = ()) -> root.Config:
     """The dataclasses that ``values`` (plain dictionaries) were written from, whatever ``config/`` says now.
 
     UserError, which names ``where``, for a key or a type that no schema has.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     node = OmegaConf.structured(root.Config)
     try:
         for key, value in migrate_targets(values).items():
@@ -300,9 +329,12 @@ def from_values(values: Mapping[str, Any], where: str) -> root.Config:
             else:
                 merged = _merged(key, value) if isinstance(value, Mapping) else value
                 OmegaConf.update(node, key, merged, merge=merged is value)
+        for each in OverridesParser.create().parse_overrides(list(overrides)):
+            OmegaConf.update(node, each.key_or_group, each.value(), merge=True)
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
-        raise UserError(f"{where}: {str(error).splitlines()[0]}; written by another version of ntl?") from error
+        why = "" if overrides else "; written by another version of ntl?"
+        raise UserError(f"{where}: {str(error).splitlines()[0]}{why}") from error
     assert isinstance(config, root.Config)
     return config
 
@@ -326,13 +358,9 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key != "decoding":
-            try:
-                changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))
-                config = cast("root.Config", OmegaConf.to_object(changed))
-            except OmegaConfBaseException as error:
-                raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
+            config = from_values(literal(plain(config)), override, [quoted(override)])
         elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
-            config.decoding = cast("Any", OmegaConf.to_object(_composed([override])["decoding"]))
+            config.decoding = cast("Any", OmegaConf.to_object(_composed([quoted(override)])["decoding"]))
     config.output_dir = str(folder.parent)
     # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
     parts = {group: getattr(config, group) for group in ("model", "tokenizer")}

@@ -4,11 +4,11 @@ Those of the package's own sets stand here, so that a command answers before num
 schema in its own file, where ``added_schema`` finds it.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from string import Formatter
 from typing import Any, ClassVar
 
 from ntl.config.legality import HUB_ID, NUMERIC, check_place
@@ -23,6 +23,8 @@ PLAIN_NUMBERS = "plain"
 # What `save_to_disk` of datasets writes for several splits, and for one.
 SAVED = ("dataset_dict.json", "state.json")
 CODE = "original code"
+# In a template: ``{COLUMN}``, or a doubled brace, which is a single one. Any other brace stands for itself.
+COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
 def rows(default: int, meaning: str, **about: Any) -> Any:
@@ -290,7 +292,7 @@ class FileConfig(OwnDataConfig):
     @property
     def columns(self) -> list[str]:
         """The columns that the question is made from."""
-        return [name for _, name, *_ in Formatter().parse(self.template) if name] if self.template else [self.question]
+        return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
     def wrong(self) -> Iterator[str]:
         yield from super().wrong()
@@ -301,13 +303,7 @@ class FileConfig(OwnDataConfig):
             line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
             yield f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}"
         where = f"dataset.template={self.template!r}"
-        try:
-            parts = [part for part in Formatter().parse(self.template) if part[1] is not None]
-        except ValueError as error:
-            raise UserError(f"{where}: {error}; write {{{{ and }}}} for braces that are text.") from error
-        if other := [name for _, name, kind, how in parts if not name.strip() or kind or how]:  # pyright: ignore
-            yield f"{where}: {{{other[0]}}} must be the name of a column and nothing else."
-        if self.template and not parts:
+        if self.template and not self.columns:
             yield f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it."
         if self.template and self.question != "question":
             yield f"{where} dataset.question={self.question}: the template is the question; leave one out."
@@ -374,5 +370,5 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
-        known = f"{', '.join(suffixes)}, all but Parquet also with .gz"
-        raise UserError(f"{name}={path}: unknown format; {plain}rename it after what it holds: {known}.")
+        known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
+        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")

@@ -1,5 +1,6 @@
 """Where configs are read and results are written, the groups of settings, and YAML that holds values only."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ GROUPS = {
 }
 # The folder of ``--config-dir``, if there is one.
 own_folders: list[Path] = []
+INTERPOLATION = re.compile(r"(\\*)\$\{")
 
 
 def use(folder: Path) -> None:
@@ -44,9 +46,20 @@ def choices(group: str) -> list[str]:
     return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))
 
 
-def check_plain(text: str, where: str) -> None:
+def literal(value: Any) -> Any:
+    """A JSON-like value in whose texts ``${`` is no interpolation of OmegaConf's, but stands for itself."""
+    if isinstance(value, dict):
+        return {key: literal(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [literal(item) for item in value]
+    return INTERPOLATION.sub(lambda found: rf"{found[1] * 2}\${{", value) if isinstance(value, str) else value
+
+
+def check_plain(value: Any, where: str) -> None:
     """UserError for an interpolation such as ``${oc.env:HOME}`` in a text that was not typed here."""
-    if "${" in text:
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        check_plain(item, where)
+    if isinstance(value, str) and any(len(found[1]) % 2 == 0 for found in INTERPOLATION.finditer(value)):
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
 
 
@@ -58,8 +71,8 @@ def read_yaml(path: Path) -> Any:
     from yaml import YAMLError
 
     try:
-        text = path.read_text(encoding="utf-8")
-        check_plain(text, str(path))
-        return OmegaConf.to_container(OmegaConf.create(text))
+        values = OmegaConf.to_container(OmegaConf.create(path.read_text(encoding="utf-8")))
     except (OSError, YAMLError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    check_plain(values, str(path))
+    return values

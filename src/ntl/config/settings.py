@@ -114,12 +114,9 @@ def text_of(value: Any) -> str:
     return "" if value == MISSING else str(value) or '""'
 
 
-def quoted(word: str) -> str:
-    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
-    key, equals, value = word.partition("=")
-    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
-        return word
-    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+def quote(text: str) -> str:
+    """A text in the quotation marks that Hydra's grammar needs and a shell takes away."""
+    return "'{}'".format(re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + (found[2] and r"\'"), text))
 
 
 # ---- suggestions

@@ -1,6 +1,5 @@
 """What every data set offers. A new one is a subclass with ``material``, in a file of its own in ``ntl.data.sets``."""
 
-import dataclasses
 import hashlib
 import json
 import sys
@@ -10,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import build
 from ntl.config.composition import schemas
-from ntl.config.identity import by_content, read_contents
+from ntl.config.folders import literal
+from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.settings import nearest
 from ntl.data import raw
 from ntl.data.raw import Log as Log
@@ -108,9 +108,11 @@ class TextDataset(ABC):
     @property
     def values(self) -> dict[str, Any]:
         """The config's values that decide the rows; the content of a file stands for its path."""
-        node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
-        container: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
-        return by_content({key: value for key, value in container.items() if key not in ("_target_", "format")})
+        # Through the schema, which makes a float of an integer where one is meant.
+        given = self.config if isinstance(self.config, DictConfig) else type(self.config)
+        node = OmegaConf.merge(given, literal(plain(self.config)))
+        values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
+        return by_content({key: value for key, value in values.items() if key not in ("_target_", "format")})
 
     @property
     def folder_name(self) -> str:

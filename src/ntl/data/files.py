@@ -50,7 +50,8 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        raise UserError(f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
+        byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise UserError(f"{path}:{line}: {byte}; save the file as that.") from error
 
 
 def map_file(path: Path) -> Buffer:

@@ -172,13 +172,14 @@ class Prepared:
 
     def _write(self, folder: Path, log: Log, download: bool) -> None:
         dataset = self.dataset
-        self._check_sources()
+        before = self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
         assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
         splits = {split: write_split(folder / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
-        self._check_sources()  # a file may have been edited while it was read
+        if self._check_sources() != before:
+            raise UserError(f"{dataset.name}: a file was written to while it was read; run the same command again.")
         manifest = {
             "schema": SCHEMA,
             "dataset": dataset.name,
@@ -191,8 +192,11 @@ class Prepared:
         }
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
-    def _check_sources(self) -> None:
-        """UserError where a setting names a file whose content is no longer the one that the data set is named by."""
+    def _check_sources(self) -> list[tuple[int, int]]:
+        """Number and time of change of each file that a setting names, which an edit changes even if it is undone.
+
+        UserError where the content is no longer the one that the data set is named by.
+        """
         config = self.dataset.config
         contents: dict[str, str] = getattr(config, "contents", {})
         now = setting_files(config, self.data_dir) if contents else {}
@@ -202,6 +206,9 @@ class Prepared:
                     f"{getattr(config, key)}: gone, or changed since this run was named by its content, {content}, of "
                     "which no prepared copy is left; put it back."
                 )
+        named = (path for key in contents for path in now[key])
+        files = [file for path in named for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+        return [(status.st_ino, status.st_ctime_ns) for status in map(os.stat, files)]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ntl.system.hub import no_hub
 # Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
 Rows = Iterator[tuple[str, dict[str, Any]]]
 Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
-LONGEST_CELL = 1 << 28  # characters
+LONGEST_CELL, LONGEST_HEAD = 1 << 28, 1 << 16  # characters
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,12 @@ def _json(path: Path, columns: Columns) -> Rows:
 def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
     csv.field_size_limit(LONGEST_CELL)
     text = read_text(path)
-    first = text.lstrip("\r\n").partition("\n")[0]
-    if header and delimiter == "," and "," not in first and ";" in first:
-        delimiter = ";"
     quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
+    if header and delimiter == ",":  # what is called CSV may be divided by other signs
+        first = text.lstrip("\r\n")[:LONGEST_HEAD].splitlines()[:1]
+        heads = {each: next(csv.reader(first, delimiter=each, quoting=quoting), []) for each in ",;\t|"}
+        fitting = (each for each, names in heads.items() if {*columns(names)} <= {*names})
+        delimiter = next(fitting, max(heads, key=lambda each: len(heads[each])))
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
     names, indices, end = list[str](), dict[str, int](), 0
     try:

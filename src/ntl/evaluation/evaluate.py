@@ -2,25 +2,37 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ntl.evaluation.predictions import json_value
-from ntl.results.load import find_run
+from ntl.results.load import RECORD, find_run
+from ntl.results.record import read_record
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
+from ntl.system.files import sha256_of
 
 PREDICTIONS = "predictions.jsonl"
+OTHER_FILE = (
+    "warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs): edited, "
+    "cut, of another run, or decoded again; restore them, or remove the record and train again."
+)
 
 
 def find_predictions(run: str, outputs: Path) -> Path:
-    """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id."""
-    if Path(run).is_file():
-        return Path(run)
-    folder = find_run(run, outputs)
-    if not (folder / PREDICTIONS).is_file():
-        raise UserError(f"{folder}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
-    return folder / PREDICTIONS
+    """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id.
+
+    A warning is printed where it is not the file that the record beside it was computed from.
+    """
+    path = Path(run) if Path(run).is_file() else find_run(run, outputs) / PREDICTIONS
+    if not path.is_file():
+        raise UserError(f"{path.parent}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
+    record = path.with_name(RECORD)
+    known = read_record(record).predictions_sha256 if path.name == PREDICTIONS and record.is_file() else ""
+    if known and known != sha256_of(path):
+        print(OTHER_FILE.format(path=path, record=record), file=sys.stderr)
+    return path
 
 
 def print_metrics(path: Path, *, as_json: bool = False) -> None:

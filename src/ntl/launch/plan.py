@@ -9,9 +9,11 @@ from pathlib import Path
 
 from ntl.config import build, compose, run_id
 from ntl.config.composition import base_words
+from ntl.config.folders import literal
 from ntl.config.identity import plain
 from ntl.config.legality import PLAIN
 from ntl.config.root import Config
+from ntl.config.settings import quote
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
@@ -78,11 +80,9 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> lis
 
     ``outputs`` replaces the ``output_dir`` of the configs. UserError, or an error of Hydra, for an invalid config.
     """
-    # In Hydra's grammar spaces, commas and brackets have a meaning outside quotes.
-    quoted = str(outputs).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     found: dict[str, Run] = {}
     for words in runs:
-        words = (*words, f"output_dir='{quoted}'") if outputs else tuple(words)
+        words = (*words, f"output_dir={quote(literal(str(outputs)))}") if outputs else tuple(words)
         config = compose(words)
         run = Run(run_id(config), config, words)
         found[run.id] = _both(found[run.id], run) if run.id in found else run

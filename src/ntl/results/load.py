@@ -57,7 +57,7 @@ def find_run(run: str, outputs: Path) -> Path:
     for folder in (Path(run), outputs / run):
         if folder.is_dir():
             return folder
-    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
+    ids = sorted(child.name for child in outputs.glob("[!.]*") if child.is_dir())
     hint = nearest(run, ids) or f" There are {len(ids)} runs there."
     raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")
 

@@ -245,6 +245,11 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
 
     if interval:
         _check_level(loaded.calibration, interval)
+    for number, text in enumerate(questions, 1):
+        if not text.strip():
+            raise UserError(f"question {number} is empty; ask something.")
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise UserError(f"question {number} is no UTF-8 text; ask it in UTF-8.")
     parts, decoding = loaded.parts, loaded.parts.config.decoding
     decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
@@ -255,9 +260,7 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
     # The last generated token is not an input; a question to an encoder has positions of its own.
     room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
     most = min(loaded.most, room)
-    for number, (row, example) in enumerate(zip(rows, examples, strict=True), 1):
-        if not row["question"]:
-            raise UserError(f"question {number} is empty; ask something.")
+    for number, example in enumerate(examples, 1):
         if (length := len(example["question_ids"])) > most:
             raise UserError(
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "

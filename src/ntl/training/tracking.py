@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class MetricsFile(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Rewrite the file from the checkpoint's history, which drops later lines, and replay it to the mirror.
 
-        W&B writes a folder for each process when it is offline; the last one has everything.
+        So W&B's folder of the last process has everything, which is the only one that stays when it is offline.
         """
         if state.is_world_process_zero:
             write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
@@ -120,6 +121,9 @@ class WandbMirror(NoMirror):
 
         # Without a key the client would prompt for one.
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        if mode == "offline":  # what an interrupted process has left is replayed, so that one folder has everything
+            for left in folder.glob(f"wandb/offline-run-*-{folder.name}"):
+                shutil.rmtree(left, ignore_errors=True)
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
         self._run: Any = wandb.init(
             project=self.tracking.project,

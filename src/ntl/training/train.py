@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
+from ntl.config.folders import literal
 from ntl.config.given import check_type, other_shape
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
@@ -253,13 +254,15 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
         raise UserError(f"{folder}: {error.strerror}; choose another by output_dir=.") from error
     remove_parts(folder)
     # Redact the values before they are written: YAML folds and quotes text, which would hide a secret from a search.
-    text = OmegaConf.to_yaml(OmegaConf.create(redacted(plain(parts.config))))
+    text = OmegaConf.to_yaml(OmegaConf.create(literal(redacted(plain(parts.config)))))
     (folder / "config.yaml").write_text(text, encoding="utf-8")
     parts.tokenizer.save_pretrained(folder / "tokenizer")
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
     record, folder = read_record(record_path), record_path.parent
+    if record.id != folder.name:
+        raise UserError(f"{record_path}: the record of another run, {record.id}; move it there, or remove it.")
     # The data may also be prepared nowhere; then nothing is known of it.
     files = record.data.get("files")
     if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):

@@ -7,16 +7,15 @@ hashes, so that they land in one split, and the shares are exact, of the differe
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from functools import cached_property
 from hashlib import blake2b
 from itertools import combinations, dropwhile, groupby
 from pathlib import Path
-from string import Formatter
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ntl.config.data import (
+    COLUMN,
     PLAIN_NUMBERS,
     PLAIN_TEXT,
     Documents,
@@ -188,16 +187,14 @@ class File(Own):
             return known_columns(names) or wanted
         return wanted
 
-    @cached_property
-    def _template(self) -> list[tuple[str, str | None]]:
-        return [(literal, name) for literal, name, *_ in Formatter().parse(self.config.template)]
-
-    def row(self, cells: dict[str, Any]) -> Turns:
+    def row(self, cells: dict[str, Any]) -> Turns | None:
         config, before = self.config, list[str]()
         if config.answer in cells:
             texts = {name: text_of(name, value) for name, value in cells.items()}
-            filled = (literal + (texts[name] if name else "") for literal, name in self._template)
-            question, answer = "".join(filled) or texts[config.question], texts[config.answer]
+            if not any(map(str.strip, texts.values())):  # what a spreadsheet makes of an empty line
+                return None
+            filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
+            question, answer = filled or texts[config.question], texts[config.answer]
         else:
             question, answer, *before = said_in(cells, text_of)
         if before and config.format == "plain":
