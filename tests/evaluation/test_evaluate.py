@@ -37,7 +37,7 @@ def test_json_is_strict_and_flat(outputs, capsys):
     metrics = score_predictions(outputs / "abc123" / "predictions.jsonl").metrics
     assert printed == {name: json_value(value) for name, value in metrics.items()}
     assert printed["test/accuracy"] == 0.5
-    assert printed["test/pearson"] is None
+    assert printed["test/pearson"] == pytest.approx(-1)
     assert printed["test/mae"] == "inf"
     assert printed["test/mae@paper"] == 5e9
     assert printed["test/rmse:mode"] == 0.5**0.5
@@ -51,7 +51,7 @@ def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     assert cells[0] == ["test"]
     assert ["metric", "default", "@paper", ":mode", ":median", ":mean"] in cells
     assert ["mae", "inf", "5e+09", "0.5", "0.5", "1"] in cells
-    assert ["pearson", "undefined", "-1"] in cells
+    assert ["pearson", "-1", "-1"] in cells
     # The constants 0 and 1 are each right once, 1.5 never.
     assert ["within_1_percent", "0.5", "0.5", "0.5", "0.5", "0"] in cells
     assert lines[-1] == ":mode, :median, :mean: constant answers, taken from the training targets"

@@ -45,6 +45,8 @@ def _print_tables(metrics: Mapping[str, float]) -> None:
         known = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
         rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}")) for suffix in shown)] for name in known)
         _print_table(split, ["metric", *(suffix or "default" for suffix in shown)], rows, left=1)
+    if "misread" in {name for row in metrics for name in row.partition("/")[2].split("@")}:
+        print("misread: right answers that a rule reads as other numbers, as @paper reads 1,234; do not cite its errors")
     if constants := [suffix for suffix in shown[2:] if suffix != f":{RIDGE}"]:
         print(f"{', '.join(constants)}: constant answers, taken from the training targets")
     if f":{RIDGE}" in shown:

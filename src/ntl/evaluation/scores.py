@@ -50,8 +50,9 @@ class Scores:
         reference answers: "<split>/rmse:mean" and so on for mode, median and mean of the training targets, and, where
         every row has them, ":shortcut" (of a shortcut rule) and ":ridge" (of a linear model). Of what rows or header
         have: "rmse_truth" and "mae_truth" (the noise-free truth), "wrong_as_shortcut" (the share of wrong predictions
-        that equal it), "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of
-        predictions with "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
+        that equal it), "misread" (the share of answers that the rule reads as other numbers than the default rule),
+        "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of predictions with
+        "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
         text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
@@ -165,6 +166,9 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
         split.add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
+    for rule, (_, read, _) in compared.items():
+        if wrong := fmean(float(one) != float(other) for one, other in zip(read, compared[DEFAULT][1], strict=True)):
+            split.add({"misread": wrong}, _suffix(rule))
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
