@@ -57,6 +57,22 @@ def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     assert lines[-1] == ":mode, :median, :mean: constant answers, taken from the training targets"
 
 
+def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads(tmp_path, capsys):
+    rows = [("2,500,000", "2.5 million"), ("945,392", "943597"), ("12", "12%"), ("3", "3")]
+    lines = [{"split": "test", "id": str(n), "answer": a, "prediction": p} for n, (a, p) in enumerate(rows)]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}}, lines)
+    main([str(tmp_path / "p.jsonl"), "--rule", "default+magnitudes"])
+    printed = capsys.readouterr().out.splitlines()
+    cells = [line.split() for line in printed]
+    assert ["metric", "default", "@paper", "@default+magnitudes"] in cells
+    assert ["accuracy", "0.5", "0.5", "0.75"] in cells
+    # Two of four answers are 0 and 392 by the paper's rule: its errors are none.
+    assert ["misread", "0.5"] in cells
+    assert printed[-1] == "misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234"
+    with pytest.raises(UserError):
+        main([str(tmp_path / "p.jsonl"), "--rule", "magnitudes"])
+
+
 def test_finding_a_run(outputs):
     expected = outputs / "abc123" / "predictions.jsonl"
     assert find_predictions("abc123", outputs) == find_predictions(str(outputs / "abc123"), outputs) == expected

@@ -19,7 +19,8 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize(
-    "text", ["семь котов", "七只猫", "سبع قطط", "सात बिल्लियाँ", "แมวเจ็ดตัว", "일곱 고양이", "εφτά", "seven", "-5", "→", "😀 !"]
+    "text",
+    ["семь котов", "七只猫", "سبع قطط", "सात बिल्लियाँ", "แมวเจ็ดตัว", "일곱 고양이", "εφτά", "seven", "-5", "→", "😀 !"],
 )
 def test_a_right_answer_in_any_script_has_full_marks_and_a_wrong_one_has_none(text: str) -> None:
     right, wrong = text_metrics([text], [text]), text_metrics(["other words 0"], [text])
@@ -29,7 +30,7 @@ def test_a_right_answer_in_any_script_has_full_marks_and_a_wrong_one_has_none(te
 
 
 def test_the_sign_of_a_number_and_parts_of_a_text_without_spaces_count() -> None:
-    assert tokens_of("It's −5,3 °C, 5-3 = 2 or -.5kg") == "It ' s -5,3 ° C , 5 - 3 = 2 or -.5 kg".split()
+    assert " ".join(tokens_of("It's −5,3 °C, 5-3 = 2 or -.5kg")) == "It ' s -5,3 ° C , 5 - 3 = 2 or -.5 kg"
     assert tokens_of("有7只猫 हिन्दी") == ["有", "7", "只", "猫", "हिन्दी"]
     for signed, plain in (("-5", "5"), ("–$5", "$5"), ("−.5 m", ".5 m")):
         assert text_metrics([signed], [plain])["rouge1"] < 1

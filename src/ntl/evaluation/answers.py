@@ -30,9 +30,11 @@ _LATEX = [
         (r"\^\s*\{([^{}]*)\}|<sup>([^<]*)</sup>", r"^(\1\2)"),
     )
 ]
-_ROOT = re.compile(r"(?:\\sqrt(?:\[[^][]*\])?|√)\s*(?:\{[^{}]*\}|\([^()]*\)|[0-9.]+)|\\pi(?![A-Za-z])|(?<![^\W0-9_])π(?!\w)")
+_ROOT = re.compile(
+    r"(?:\\sqrt(?:\[[^][]*\])?|√)\s*(?:\{[^{}]*\}|\([^()]*\)|[0-9.]+)|\\pi(?![A-Za-z])|(?<![^\W0-9_])π(?!\w)"
+)
 _FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{([^{}]*)\}|([0-9]))\s*(?:\{([^{}]*)\}|([0-9]))")
-_WIDE_GROUPS = re.compile("(?<=[０-９])，(?=[０-９]{3})")  # noqa: RUF001
+_WIDE_GROUPS = re.compile("(?<=[０-９])，(?=[０-９]{3})")
 _DEEPEST = 8  # of fractions and roots in each other
 _PART = r"[0-9]{1,18}(?:,[0-9]{3}){0,6}(?:\.[0-9]{1,18})?"
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "k": 3, "lakh": 5, "million": 6, "mn": 6, "m": 6, "crore": 7}

@@ -6,8 +6,7 @@ r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12
 Spaces and apostrophes group digits by three; of point and comma one is the decimal mark of the whole column, and the
 other groups, too ("1,23,456" is a group of the Indian kind). "1,234" may be 1234 or 1.234; "1,5", "0,123", "1,234,567"
 and "1.234,5" can be read in one way alone, and tell the mark of their column. A sign is a hyphen, any dash or a minus
-sign. What is more than one number, a fraction, a date or a range is refused; ``ntl.evaluation.answers`` finds the
-numbers of a text by the same patterns.
+sign. What is more than one number, a fraction, a date or a range is refused. ``ntl.evaluation.answers`` reads texts.
 """
 
 import re
@@ -26,9 +25,8 @@ FOLDED = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 FOLDED |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
 FOLDED |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ") | {ord("\u2019"): "'", ord("\u02bc"): "'"}
 _RAISED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
-_BRACES = r"\{[^{}]*+\}"
-for _ in range(3):
-    _BRACES = rf"\{{(?:[^{{}}]++|{_BRACES})*+\}}"
+_IN_BRACES = r"\{(?:[^{}]++|%s)*+\}"
+_BRACES = _IN_BRACES % (_IN_BRACES % (_IN_BRACES % r"\{[^{}]*+\}"))
 BOXED = rf"\\f?boxed\s*\{{(?P<boxed>(?:[^{{}}]++|{_BRACES})*+)(?:\}}|\Z)"
 _ONLY_BOXED = re.compile(rf"(?:\$|\\\(|\\\[)?\s*{BOXED}\s*(?:\$|\\\)|\\\])?\.?")
 _CODES = (
@@ -45,10 +43,8 @@ EXPONENT = (
     r"(?:[eE](?P<exponent>[+-]?[0-9]+)|(?P<times>\s*(?:[xX×·⋅*∙∗⨯✕]|\\times|\\cdot)\s*10)?"
     r"(?:(?:\s*\^\s*|\*\*)[{(]?(?P<power>[+-]?[0-9]+)[)}]?|(?P<raised>[⁺⁻]?[⁰¹²³⁴-⁹]+)))?"
 )
-_VALUE = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?P<currency>{CURRENCY}|)\s*(?P<inner>[+-]?)\s*{RUN}\.?{EXPONENT}\s*(?P<unit>.*)", re.DOTALL
-)
-# Exact or an error: the numbers of powers and fractions with so many digits are no answers.
+_SIGNS = rf"(?P<sign>[+-]?)\s*(?P<currency>{CURRENCY}|)\s*(?P<inner>[+-]?)\s*"
+_VALUE = re.compile(rf"{_SIGNS}{RUN}\.?{EXPONENT}\s*(?P<unit>.*)", re.DOTALL)
 EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 # Up to three words without digits of their own: "kg", "km/h", "m2", "% p.a.", "US gallons".
 _UNIT = re.compile(r"(?![xX][0-9])[^\s0-9][^\s,;:=<>~|]*(?: [^\s0-9,;:=<>~|+\-/][^\s,;:=<>~|]*){0,2}")
@@ -103,21 +99,19 @@ _BEGIN = ("Lu", "Ll", "Lt", "Lm", "Lo", "Sc", "So")
 
 
 def value_of(found: re.Match[str], mark: str = POINT) -> tuple[str, Decimal] | None:
-    """The digits of a match of RUN and EXPONENT as a numeral, empty with an exponent, and the value. None: no number."""
-    digits = _DIGITS[mark].fullmatch(found["run"])
-    if digits is None:
+    """The numeral of a match of RUN and EXPONENT, empty with an exponent, and its value; None for no number."""
+    if (digits := _DIGITS[mark].fullmatch(found["run"])) is None:
         return None
     whole, fraction = re.sub(r"[^0-9]", "", digits["whole"] or ""), digits["fraction"] or ""
     numeral = f"{whole or '0'}.{fraction}" if fraction else whole
     power = found["power"] or (found["raised"] or "").translate(_RAISED)
-    if power and not found["times"]:
-        try:
-            value = parse_number(str(EXACT.power(Decimal(numeral), Decimal(power[:9]))))
-        except DecimalException:
-            return None
-    else:
-        value = parse_number(f"{numeral}e{found['exponent'] or power or 0}")
-    return None if value is None else ("" if found["exponent"] or power else numeral, value)
+    exponent = found["exponent"] or power
+    try:
+        is_power = power and not found["times"]
+        text = str(EXACT.power(Decimal(numeral), Decimal(power[:9]))) if is_power else f"{numeral}e{exponent or 0}"
+    except DecimalException:
+        return None
+    return None if (value := parse_number(text)) is None else ("" if exponent else numeral, value)
 
 
 def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[str], str]:

@@ -77,7 +77,9 @@ def show_sweep(folders: Sequence[Path]) -> None:
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
         print(f"\n{name}\n{compare_runs(records).to_string()}")
-        made = [(each.git.get("commit", "")[:10], each.packages.get("torch"), each.device, each.rules) for each in records]
+        made = [
+            (each.git.get("commit", "")[:10], each.packages.get("torch"), each.device, each.rules) for each in records
+        ]
         named = ("commits", "versions of torch", "devices", "versions of the answer rules")
         for what, values in zip(named, zip(*made, strict=True), strict=True):
             if len(different := dict.fromkeys(map(str, values))) > 1:
