@@ -69,7 +69,7 @@ def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads
     # Two of four answers are 0 and 392 by the paper's rule: its errors are none.
     assert ["misread", "0.5"] in cells
     assert printed[-1] == "misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234"
-    with pytest.raises(UserError):
+    with pytest.raises(SystemExit):
         main([str(tmp_path / "p.jsonl"), "--rule", "magnitudes"])
 
 

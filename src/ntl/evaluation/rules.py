@@ -122,9 +122,9 @@ def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Dec
         if answer:
             relative[index] = float(WIDE.divide(hundredfold, answer.copy_abs()))
     valid, nonzero = np.array([value is not None for value in predictions], dtype=bool), np.array(answers, dtype=bool)
-    exact = (np.array(row, dtype=object) for row in (predictions, answers))
-    logs = _log_gaps(predictions, answers), _log_gaps(answers, answers[:1] * len(answers))
-    return Pairs(valid, correct, within, nonzero, *exact, *logs, error, relative)
+    exact, truth = (np.array(row, dtype=object) for row in (predictions, answers))
+    log_error, log_answer = _log_gaps(predictions, answers), _log_gaps(answers, [*answers[:1]] * len(answers))
+    return Pairs(valid, correct, within, nonzero, exact, truth, log_error, log_answer, error, relative)
 
 
 def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
