@@ -20,6 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    rules = ["default+magnitudes", "default+percent", "default+magnitudes+percent"]
+    parser.add_argument("--rule", choices=rules, default="", help="read answers by this rule, too: 2.5 million, 12%%")
     worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
     parser.add_argument("--worst", type=int, default=0, metavar="N", help=worst)
     chosen = parser.parse_args(argv)
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.worst:
         print_worst(path, chosen.worst, as_json=chosen.json)
     else:
-        print_metrics(path, as_json=chosen.json)
+        print_metrics(path, as_json=chosen.json, rule=chosen.rule)
 
 
 if __name__ == "__main__":

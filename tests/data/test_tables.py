@@ -88,6 +88,9 @@ def test_a_float_is_the_shortest_decimal_of_its_own_type(
     parquet.write_table(pyarrow.table({"a": pyarrow.array(map(of_type, numbers), kind)}), path)
     texts = [text_of("a", value) for (value,) in values_of(path, ["a"])]
     assert [of_type(text) for text in texts] == numbers
+    categories = pyarrow.array(map(of_type, numbers), kind).dictionary_encode()
+    parquet.write_table(pyarrow.table({"a": categories}), path)
+    assert [text_of("a", value) for (value,) in values_of(path, ["a"])] == texts
     assert [Decimal(text) for text in texts] == [Decimal(str(of_type(number))) for number in numbers]
 
 

@@ -39,7 +39,7 @@ def test_json_is_strict_and_flat(outputs, capsys):
     metrics = score_predictions(outputs / "abc123" / "predictions.jsonl").metrics
     assert printed == {name: json_value(value) for name, value in metrics.items()}
     assert printed["test/accuracy"] == 0.5
-    assert printed["test/pearson"] is None
+    assert printed["test/pearson"] == pytest.approx(-1)
     assert printed["test/mae"] == "inf"
     assert printed["test/mae@paper"] == 5e9
     assert printed["test/rmse:mode"] == 0.5**0.5
@@ -53,10 +53,26 @@ def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     assert cells[0] == ["test"]
     assert ["metric", "default", "@paper", ":mode", ":median", ":mean"] in cells
     assert ["mae", "inf", "5e+09", "0.5", "0.5", "1"] in cells
-    assert ["pearson", "undefined", "-1"] in cells
+    assert ["pearson", "-1", "-1"] in cells
     # The constants 0 and 1 are each right once, 1.5 never.
     assert ["within_1_percent", "0.5", "0.5", "0.5", "0.5", "0"] in cells
     assert lines[-1] == ":mode, :median, :mean: constant answers, taken from the training targets"
+
+
+def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads(tmp_path, capsys):
+    rows = [("2,500,000", "2.5 million"), ("945,392", "943597"), ("12", "12%"), ("3", "3")]
+    lines = [{"split": "test", "id": str(n), "answer": a, "prediction": p} for n, (a, p) in enumerate(rows)]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}}, lines)
+    main([str(tmp_path / "p.jsonl"), "--rule", "default+magnitudes"])
+    printed = capsys.readouterr().out.splitlines()
+    cells = [line.split() for line in printed]
+    assert ["metric", "default", "@paper", "@default+magnitudes"] in cells
+    assert ["accuracy", "0.5", "0.5", "0.75"] in cells
+    # Two of four answers are 0 and 392 by the paper's rule: its errors are none.
+    assert ["misread", "0.5"] in cells
+    assert printed[-1] == "misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234"
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "p.jsonl"), "--rule", "magnitudes"])
 
 
 def test_finding_a_run(outputs):

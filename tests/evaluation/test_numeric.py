@@ -1,6 +1,7 @@
 """Metrics of numbers against references, and the constant answers."""
 
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -77,11 +78,24 @@ def test_predictions_beyond_float64_are_scored():
     assert metrics["mape"] == metrics["mape_median"] == math.inf
     assert metrics["mape_clipped"] == pytest.approx(200 / 3)
     assert metrics["r2"] == -math.inf
-    assert math.isnan(metrics["pearson"])
+    assert metrics["pearson"] == pytest.approx(stats.pearsonr([1, -1, 0], [1, 2, 3])[0])
     assert metrics["spearman"] == pytest.approx(stats.spearmanr([3, 1, 2], [1, 2, 3])[0])
     expected = (400 - math.log10(2) + 400 + math.log10(3)) / 3
     assert metrics["log_mae"] == pytest.approx(expected, rel=1e-12)
     assert metrics_of(*pairs, rule="paper")["mae"] == pytest.approx((1e10 - 1 + 1e10 + 2) / 3, rel=1e-15)
+
+
+@pytest.mark.parametrize("shift", [0, 10**16, -(10**20), 10**400, Decimal("0.1")])
+def test_what_is_of_deviations_does_not_change_with_a_shift(shift: int | Decimal) -> None:
+    """By hand: 1 - 5 / 41.2, and 24.4 / sqrt(26.8 x 41.2 x 0.567...) of {1, 2, 3, 6, 7} against {1, 2, 4, 6, 9}."""
+    pairs = [(str(p + shift), str(a + shift)) for p, a in zip((1, 2, 3, 6, 7), (1, 2, 4, 6, 9), strict=True)]
+    metrics = metrics_of(*pairs)
+    assert metrics["r2"] == pytest.approx(1 - 5 / 41.2, rel=1e-14)
+    assert metrics["pearson"] == pytest.approx(stats.pearsonr([1, 2, 3, 6, 7], [1, 2, 4, 6, 9])[0], rel=1e-14)
+    assert metrics_of(*pairs[1:], pairs[0][::-1], ("0", "0"))["spearman"] == pytest.approx(1)
+    # Logs of large values near each other are as these values.
+    if abs(shift) == 10**16:
+        assert metrics["log_r2"] == pytest.approx(metrics["r2"], rel=1e-14)
 
 
 @BOTH_RULES

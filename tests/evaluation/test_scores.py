@@ -133,7 +133,7 @@ def test_digests(scores, tmp_path):
     assert scores.errors["interpolate"] == [[1.0, 0.0, None, 995.0][int(text)] for text in order]
     assert scores.ids_sha256["interpolate"] == hashlib.sha256(b"0\n1\n2\n3").hexdigest()
     assert scores.predictions_sha256 == hashlib.sha256((tmp_path / "p.jsonl").read_bytes()).hexdigest()
-    assert scores.rules == {"default": 3, "paper": 1}
+    assert scores.rules == {"default": 4, "paper": 1}
 
 
 def test_answers_behind_a_mark(scores, score):

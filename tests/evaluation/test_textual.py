@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ntl.evaluation import text_metrics, token_matches
-from ntl.evaluation.textual import token_accuracy
+from ntl.evaluation.textual import token_accuracy, tokens_of
 
 
 def test_by_hand():
@@ -16,6 +16,25 @@ def test_by_hand():
     # BLEU does not stem: 4/6, 1/5, then 0/4 and 0/3 smoothed to 1/(2*4) and 1/(4*3); equal lengths, no penalty.
     assert metrics["bleu"] == pytest.approx(100 * (4 / 6 * 1 / 5 * 1 / 8 * 1 / 12) ** 0.25)
     assert metrics["exact_match"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["семь котов", "七只猫", "سبع قطط", "सात बिल्लियाँ", "แมวเจ็ดตัว", "일곱 고양이", "εφτά", "seven", "-5", "→", "😀 !"],
+)
+def test_a_right_answer_in_any_script_has_full_marks_and_a_wrong_one_has_none(text: str) -> None:
+    right, wrong = text_metrics([text], [text]), text_metrics(["other words 0"], [text])
+    assert right["bleu"] == pytest.approx(100)
+    assert (right["rouge1"], right["rougeL"], wrong["rouge1"]) == (1, 1, 0)
+    assert text_metrics(["seven"], ["seven"], rule="paper")["bleu"] == pytest.approx(0)
+
+
+def test_the_sign_of_a_number_and_parts_of_a_text_without_spaces_count() -> None:
+    assert " ".join(tokens_of("It's −5,3 °C, 5-3 = 2 or -.5kg")) == "It ' s -5,3 ° C , 5 - 3 = 2 or -.5 kg"
+    assert tokens_of("有7只猫 हिन्दी") == ["有", "7", "只", "猫", "हिन्दी"]
+    for signed, plain in (("-5", "5"), ("–$5", "$5"), ("−.5 m", ".5 m")):
+        assert text_metrics([signed], [plain])["rouge1"] < 1
+    assert text_metrics(["七只狗"], ["七只猫"])["rouge1"] == pytest.approx(2 / 3)
 
 
 def test_bleu_is_of_the_corpus_and_paper_means_batches():

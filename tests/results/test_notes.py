@@ -65,6 +65,13 @@ def test_a_seed_whose_rows_ran_on_two_processors_is_named() -> None:
     assert "Not all rows of seed 1 ran on the same kind of processor." in warnings(block, "tiny", rows)
 
 
+def test_different_rules_of_answers_are_named() -> None:
+    two, three, four = ({"default": version, "paper": 1} for version in (2, 3, 4))
+    assert remarks(record("ce", 1, rules=two), record("was", 1, rules=three)) == [ORIGIN]
+    line = "Not a fair comparison: 2 versions of the rules read the answers."
+    assert remarks(record("ce", 1, rules=three), record("was", 1, rules=four)) == [line, ORIGIN]
+
+
 def test_different_data_are_named() -> None:
     def reading(loss: str, digest: str, **shares: float) -> RunRecord:
         return record(loss, 1, data={"files": {"train": digest}, "longer_than_train": shares})

@@ -109,9 +109,13 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 
-def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
+def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
     config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
     record = read_record(train(config))
+    covered = record.metrics["test/covered@expectation"]
+    assert covered is not None
+    assert covered < 0.9
+    assert f"decoding=expectation has found hold {covered:.3f} of the probability" in capsys.readouterr().out
     plain = read_record(finished / "record.json")
     added = {name for name in record.metrics if name not in plain.metrics}
     assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}

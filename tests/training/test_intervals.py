@@ -112,6 +112,7 @@ def test_too_few_validation_rows_are_told_before_training(small) -> None:
 @pytest.mark.parametrize(
     ("words", "answer", "line"),
     [
+        (["model=rt_tiny"], "0.0000000000004", "tokenizer=rt: the answer '0.0000000000004' of "),
         (["model=rt_tiny"], "1e-5", "tokenizer=rt: the answer '1e-5' of "),
         (["decoding=expectation"], "-1,234.50", "decoding=expectation: the answer '-1,234.50' of "),
         (["beside=median"], "1E+05", "beside.median=median: the answer '1E+05' of "),
@@ -129,4 +130,5 @@ def test_answers_that_would_be_read_as_others_are_refused(
     with pytest.raises(UserError) as caught:
         train(compose(command))
     assert str(caught.value).startswith(line)
-    assert str(caught.value).endswith("is read as another; dataset.number_format=auto writes it as digits and a point.")
+    remedies = ("number_format=auto writes it as digits and a point.", "round it to 12 decimals in the file.")
+    assert str(caught.value).endswith(remedies["e" not in answer.lower() and "," not in answer])

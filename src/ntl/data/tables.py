@@ -172,7 +172,7 @@ def _arrow(label: str, table: Any, columns: Columns) -> Rows:
 
 def _values(column: Any) -> Iterator[Any]:
     """The values of a column. Those of narrow floats keep their type, in which 0.1 is written with one digit."""
-    narrow = {"float": np.float32, "halffloat": np.float16}.get(str(column.type))
+    narrow = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))
     for chunk in column.chunks:
         for value in chunk.to_pylist():
             yield value if narrow is None or value is None else narrow(value)

@@ -35,29 +35,34 @@ def find_predictions(run: str, outputs: Path) -> Path:
     return path
 
 
-def print_metrics(path: Path, *, as_json: bool = False) -> None:
-    """Print the metrics of a predictions file: one table per split, or one flat object. UserError: a bad file."""
+def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
+    """Print the metrics of a predictions file: one table per split, or one flat object; by this rule of answers, too.
+
+    UserError: a bad file.
+    """
     from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
 
-    metrics = score_predictions(path).metrics
+    metrics = score_predictions(path, rule).metrics
     if as_json:
         print(json.dumps({name: json_value(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
     else:
-        _print_tables(metrics)
+        _print_tables(metrics, rule)
 
 
-def _print_tables(metrics: Mapping[str, float]) -> None:
-    """One table per split: each metric under both rules and for constant answers. Headings are suffixes of keys."""
+def _print_tables(metrics: Mapping[str, float], rule: str) -> None:
+    """One table per split: each metric under each rule and for constant answers. Headings are suffixes of keys."""
     from ntl.evaluation.numeric import CONSTANTS
 
-    suffixes = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, *REFERENCES)))
+    suffixes = ("", "@paper", f"@{rule}", *(f":{name}" for name in (*CONSTANTS, *REFERENCES)))
     shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
         names = (name.partition("/")[2] for name in metrics if name.startswith(f"{split}/"))
         known = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
         rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}")) for suffix in shown)] for name in known)
         _print_table(split, ["metric", *(suffix or "default" for suffix in shown)], rows, left=1)
-    if constants := [suffix for suffix in shown[2:] if suffix != f":{RIDGE}"]:
+    if any("/misread@paper" in name for name in metrics):
+        print("misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234")
+    if constants := [suffix for suffix in shown if suffix[:1] == ":" and suffix != f":{RIDGE}"]:
         print(f"{', '.join(constants)}: constant answers, taken from the training targets")
     if f":{RIDGE}" in shown:
         print(f":{RIDGE}: a linear model of the characters of the question (ntl.evaluation.ridge)")

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
+from functools import reduce
 from statistics import median
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ntl.evaluation.metrics import NUMBER
-from ntl.evaluation.rules import AnswerRule, Pairs, get_rule
+from ntl.evaluation.rules import WIDE, AnswerRule, Pairs, get_rule
 from ntl.numbers import format_number
 
 NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
@@ -37,8 +38,8 @@ def number_metrics(
     since leaving it out would reward a model for failing there. mape_clipped is the same mean with each error clipped
     at 100, and 100 for an unparsable prediction; mape_median is the median over the parsed pairs of all cells.
 
-    Errors are computed on decimals of any length. A value beyond float64 is inf, and so is a mean that includes it (r2
-    is then -inf, pearson undefined); the signed log stays finite.
+    Errors, deviations from a mean and ranks are computed on decimals of any size. An error beyond float64 is inf, and
+    so is a mean that includes it; the signed log stays finite.
 
     With rule="paper" the same formulas are applied as in the original code: predictions clipped to ±1e10, answers not,
     accuracy by np.isclose, 0 for a correlation of fewer than two pairs.
@@ -58,6 +59,7 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
     """The metrics of `number_metrics` for compared pairs."""
     valid, nonzero = pairs.valid, pairs.nonzero
     good = pairs.take(valid)
+    exact = good.answer.dtype == object
     with np.errstate(all="ignore"):
         clipped = np.where(valid, np.minimum(pairs.relative, 100.0), 100.0)
         mse = _mean(good.error**2)
@@ -66,10 +68,10 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "mae": _mean(good.error),
             "mse": mse,
             "rmse": math.sqrt(mse),
-            "r2": _r2(good.error, good.answer),
+            "r2": _exact_r2(good.prediction, good.answer) if exact else _r2(good.error, good.answer),
             "median_error": _median(good.error),
-            "log_mae": _mean(np.abs(good.log_prediction - good.log_answer)),
-            "log_r2": _r2(good.log_prediction - good.log_answer, good.log_answer),
+            "log_mae": _mean(np.abs(good.log_error)),
+            "log_r2": _r2(good.log_error, good.log_answer),
             "pearson": _pearson(good.prediction, good.answer, rule.short_correlation),
             "spearman": _pearson(_ranks(good.prediction), _ranks(good.answer), rule.short_correlation),
             "mape": _mean_over_cells(pairs.relative, valid & nonzero, nonzero, groups),
@@ -95,19 +97,41 @@ def _r2(error: NDArray, answer: NDArray) -> float:
     return float(1 - np.sum(error**2) / np.sum((answer - answer.mean()) ** 2))
 
 
+def _exact_r2(prediction: NDArray, answer: NDArray) -> float:
+    if len(answer) == 0 or answer.min() == answer.max():
+        return math.nan
+    deviations, unit = _centered(answer)
+    errors = [float(WIDE.divide(WIDE.subtract(p, a), unit)) for p, a in zip(prediction, answer, strict=True)]
+    return float(1 - np.sum(np.square(errors)) / np.sum(deviations**2))
+
+
+def _centered(values: NDArray) -> tuple[NDArray, Decimal]:
+    """Deviations of N decimals from their mean, in units of the largest, and that; for float64 they may be too near."""
+    gaps = [WIDE.subtract(value, values[0]) for value in values]
+    mean = WIDE.divide(reduce(WIDE.add, gaps), Decimal(len(gaps)))
+    deviations = [WIDE.subtract(gap, mean) for gap in gaps]
+    largest = max(map(abs, deviations))
+    return np.array([float(WIDE.divide(each, largest)) for each in deviations]), largest
+
+
 def _pearson(x: NDArray, y: NDArray, short: float) -> float:
     if len(x) < 2:
         return short
-    if not (np.isfinite(x).all() and np.isfinite(y).all()) or x.min() == x.max() or y.min() == y.max():
+    if x.min() == x.max() or y.min() == y.max():
+        return math.nan
+    if x.dtype != object and not (np.isfinite(x).all() and np.isfinite(y).all()):
         return math.nan
     return float(np.clip(np.dot(_standardize(x), _standardize(y)), -1.0, 1.0))
 
 
 def _standardize(x: NDArray) -> NDArray:
-    # Scaled before and after centring, so that squares of values near 1e308 or 1e-308 neither overflow nor vanish.
-    x = x / np.abs(x).max()
-    x = x - x.mean()
-    x = x / np.abs(x).max()
+    if x.dtype == object:
+        x, _ = _centered(x)
+    else:
+        # Scaled before and after centring, so that squares of values near 1e308 or 1e-308 neither overflow nor vanish.
+        x = x / np.abs(x).max()
+        x = x - x.mean()
+        x = x / np.abs(x).max()
     return x / np.sqrt(np.dot(x, x))
 
 

@@ -16,7 +16,7 @@ from ntl.evaluation.interval import Calibration
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
-from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
+from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule, get_rule
 from ntl.evaluation.textual import (
     TEXT_RULES,
     TokenCounts,
@@ -50,8 +50,9 @@ class Scores:
         reference answers: "<split>/rmse:mean" and so on for mode, median and mean of the training targets, and, where
         every row has them, ":shortcut" (of a shortcut rule) and ":ridge" (of a linear model). Of what rows or header
         have: "rmse_truth" and "mae_truth" (the noise-free truth), "wrong_as_shortcut" (the share of wrong predictions
-        that equal it), "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of
-        predictions with "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
+        that equal it), "misread" (the share of answers that the rule reads as other numbers than the default rule),
+        "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of predictions with
+        "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
         text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
@@ -80,6 +81,7 @@ class _Split:
     path: Path
     header: Mapping[str, Any]
     scores: Scores
+    rules: Sequence[AnswerRule]
 
     def column(self, key: str) -> list[Any]:
         return [row[key] for row in self.rows]
@@ -120,9 +122,12 @@ class _Split:
             self.add_reference([Decimal(text)] * len(answers), answers, f"{key}:{name}", metrics)
 
 
-def score_predictions(path: str | Path) -> Scores:
-    """Score a predictions.jsonl, from that file alone. UserError for a file that cannot be scored."""
-    path = Path(path)
+def score_predictions(path: str | Path, rule: str = "") -> Scores:
+    """Score a predictions.jsonl, from that file alone; numbers by this rule (`get_rule`), too, where it is given.
+
+    UserError for a file that cannot be scored.
+    """
+    path, rules = Path(path), [*RULES.values(), *([get_rule(rule)] if rule else [])]
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}: no predictions after the header; decode the run again")
@@ -132,7 +137,7 @@ def score_predictions(path: str | Path) -> Scores:
     for row in rows:
         splits.setdefault(row["split"], []).append(row)
     for name, mine in splits.items():
-        split = _Split(name, mine, path, header, scores)
+        split = _Split(name, mine, path, header, scores, rules)
         # Runs with equal hashes can be paired example by example.
         scores.ids_sha256[name] = hashlib.sha256("\n".join(split.column("id")).encode(*_ANY_TEXT)).hexdigest()
         if malformed := split.whole_column("malformed"):
@@ -161,10 +166,13 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _score_numbers(split: _Split, error_sample: int) -> None:
     texts, groups, name = split.column("prediction"), split.groups, split.name
     compared = {}
-    for rule in RULES.values():
+    for rule in split.rules:
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
         split.add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
+    for rule, (_, read, _) in compared.items():
+        if wrong := fmean(float(one) != float(other) for one, other in zip(read, compared[DEFAULT][1], strict=True)):
+            split.add({"misread": wrong}, _suffix(rule))
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]

@@ -4,16 +4,24 @@ The libraries of BLEU and ROUGE are imported on first use.
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import TEXT
+from ntl.numbers.written import FOLDED
 from ntl.system.errors import needs
 
 TEXT_METRICS = tuple(metric.name for metric in TEXT)
 _ROUGE = ("rouge1", "rouge2", "rougeL")
+# A character of a script without spaces between words; a number with its sign; a word; any other sign.
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_TOKEN = (
+    rf"{_UNSPACED}\p{{M}}*|(?:(?<![\p{{L}}\p{{M}}\p{{N}}])[-+]\p{{Sc}}?)?\.?\p{{N}}+(?:[.,]\p{{N}}+)*"
+    rf"|(?:(?!{_UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|\S"
+)
 PAPER_BATCH = 64  # original code: evaluation batch of one device
 PAPER_PADDING = 10  # original code: labels are padded to ten more columns than the longest, and these are scored
 
@@ -22,27 +30,30 @@ PAPER_PADDING = 10  # original code: labels are padded to ten more columns than 
 class TextRule:
     """Scores are means over batches in file order; ``batch`` 0 is one batch of all texts.
 
-    Accuracy of tokens counts ``padding`` columns after the longest label of a batch, too.
+    Accuracy of tokens counts ``padding`` columns after the longest label of a batch, too. ``any_script``: BLEU and
+    ROUGE divide texts by ``tokens_of``, and BLEU leaves out orders that all texts are too short for.
     """
 
     batch: int = 0
     padding: int = 0
+    any_script: bool = True
 
     def batches(self, size: int) -> list[slice]:
         step = self.batch or max(size, 1)
         return [slice(start, start + step) for start in range(0, size, step)]
 
 
-TEXT_RULES = {"default": TextRule(), "paper": TextRule(PAPER_BATCH, PAPER_PADDING)}
+TEXT_RULES = {"default": TextRule(), "paper": TextRule(PAPER_BATCH, PAPER_PADDING, any_script=False)}
 
 
 def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: str = "default") -> dict[str, float]:
     """Score N generated texts against one reference each; the keys are TEXT_METRICS.
 
-    bleu: sacreBLEU corpus score, 0 to 100 (13a tokenizer, exponential smoothing). rouge1, rouge2, rougeL: mean F1 in
-    [0, 1], with stemming. exact_match: share of equal texts, outer white space aside. With N = 0 all but the count are
-    NaN. With rule="paper" BLEU and ROUGE are means over batches of 64 in the given order, every batch with the same
-    weight, as the original code computes them (there ROUGE is also bootstrapped; the mean is taken here).
+    bleu: sacreBLEU corpus score, 0 to 100 (exponential smoothing, effective order). rouge1, rouge2, rougeL: mean F1 in
+    [0, 1], in lower case, English words stemmed. Both divide texts of any script by ``tokens_of``. exact_match: share
+    of equal texts, outer white space aside. With N = 0 all but the count are NaN. With rule="paper" BLEU (13a
+    tokenizer, all four orders) and ROUGE (ASCII letters and digits) are means over batches of 64 in the given order,
+    every batch with the same weight, as the original code computes them (there ROUGE is also bootstrapped).
 
     ValueError: lengths differ, or the rule is unknown. UserError: sacrebleu or rouge-score is not installed.
     """
@@ -51,19 +62,54 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
     size = len(answers)
     if size == 0:
         return dict.fromkeys(TEXT_METRICS, math.nan) | {"count": 0.0}
-    batches = TEXT_RULES[rule].batches(size)
+    batches, any_script, texts = TEXT_RULES[rule].batches(size), TEXT_RULES[rule].any_script, (predictions, answers)
+    rouge = rouge_scores(predictions, answers, any_script=any_script)
     with needs("train"):
-        from rouge_score.rouge_scorer import RougeScorer
-        from rouge_score.tokenizers import DefaultTokenizer
         from sacrebleu import corpus_bleu
-    scorer = RougeScorer(list(_ROUGE), tokenizer=DefaultTokenizer(use_stemmer=True))
-    rouge = [scorer.score(answer, prediction) for prediction, answer in zip(predictions, answers, strict=True)]
-    scores = {"bleu": fmean(corpus_bleu(list(predictions[batch]), [list(answers[batch])]).score for batch in batches)}
+    how: dict[str, Any] = {}
+    if any_script:
+        texts = [[" ".join(tokens_of(text)) for text in column] for column in texts]
+        how = {"tokenize": "none", "use_effective_order": True, "force": True}
+    scores = {"bleu": fmean(corpus_bleu(list(texts[0][b]), [list(texts[1][b])], **how).score for b in batches)}
     for name in _ROUGE:
         scores[name] = fmean(fmean(row[name].fmeasure for row in rouge[batch]) for batch in batches)
     scores["exact_match"] = fmean(exact_matches(predictions, answers))
     scores["count"] = float(size)
     return scores
+
+
+def tokens_of(text: str) -> list[str]:
+    """Words of any script and numbers with their signs; of Chinese, Japanese, Thai and the like characters; and signs.
+
+    "It's -5,3 °C" -> It ' s -5,3 ° C
+    """
+    with needs("train"):
+        import regex
+    return regex.findall(_TOKEN, unicodedata.normalize("NFC", text).translate(FOLDED))
+
+
+class _Words:
+    """``tokens_of`` in lower case, English words stemmed; other signs only where there is nothing else."""
+
+    def __init__(self) -> None:
+        from rouge_score.tokenizers import DefaultTokenizer
+
+        self.english = DefaultTokenizer(use_stemmer=True)
+
+    def tokenize(self, text: str) -> list[str]:
+        found = tokens_of(text.lower())
+        words = [token for token in found if token[-1].isalnum() or len(token) > 1] or found
+        return [self.english.tokenize(word)[0] if word.isascii() and word.isalpha() else word for word in words]
+
+
+def rouge_scores(predictions: Sequence[str], answers: Sequence[str], *, any_script: bool = True) -> list[Any]:
+    """Name -> precision, recall and fmeasure of ROUGE, for each of N texts. UserError: rouge-score is not installed."""
+    with needs("train"):
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenizers import DefaultTokenizer
+    words: Any = _Words() if any_script else DefaultTokenizer(use_stemmer=True)
+    scorer = RougeScorer(list(_ROUGE), tokenizer=words)
+    return [scorer.score(answer, prediction) for prediction, answer in zip(predictions, answers, strict=True)]
 
 
 class TokenCounts(NamedTuple):

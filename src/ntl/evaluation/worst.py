@@ -10,10 +10,10 @@ from ntl.data.prepared import Prepared
 from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
-from ntl.evaluation.textual import exact_matches
+from ntl.evaluation.textual import exact_matches, rouge_scores
 from ntl.results.load import RECORD
 from ntl.results.record import read_record
-from ntl.system.errors import UserError, needs
+from ntl.system.errors import UserError
 
 Row = dict[str, Any]
 
@@ -64,14 +64,9 @@ def _of_numbers(rows: list[Row]) -> list[float | None]:
 
 
 def _of_texts(rows: list[Row]) -> list[float | None]:
-    with needs("train"):
-        from rouge_score.rouge_scorer import RougeScorer
-    scorer = RougeScorer(["rouge1"], use_stemmer=True)
-    right = exact_matches([row["prediction"] for row in rows], [row["answer"] for row in rows])
-    return [
-        None if is_right else 1.0 - scorer.score(row["answer"], row["prediction"])["rouge1"].fmeasure
-        for is_right, row in zip(right, rows, strict=True)
-    ]
+    texts = [row["prediction"] for row in rows], [row["answer"] for row in rows]
+    scored = zip(exact_matches(*texts), rouge_scores(*texts), strict=True)
+    return [None if is_right else 1.0 - rouge["rouge1"].fmeasure for is_right, rouge in scored]
 
 
 def _questions(folder: Path, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:

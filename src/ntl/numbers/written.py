@@ -1,18 +1,18 @@
 r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12)", "12 %", "6.02 x 10^23".
 
     answer = value | "(" value ")" | "\boxed{" answer "}"      parentheses are a minus
-    value  = [sign] [currency] [sign] digits [exponent] [unit]
+    value  = [sign] [currency] [sign] digits [exponent | power] [unit]
 
 Spaces and apostrophes group digits by three; of point and comma one is the decimal mark of the whole column, and the
 other groups, too ("1,23,456" is a group of the Indian kind). "1,234" may be 1234 or 1.234; "1,5", "0,123", "1,234,567"
 and "1.234,5" can be read in one way alone, and tell the mark of their column. A sign is a hyphen, any dash or a minus
-sign. What is more than one number, a fraction, a date or a range is refused.
+sign. What is more than one number, a fraction, a date or a range is refused. ``ntl.evaluation.answers`` reads texts.
 """
 
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import NamedTuple
 
 from ntl.numbers.text import format_number, parse_number
@@ -21,24 +21,31 @@ from ntl.system.errors import UserError
 POINT, COMMA = ".", ","
 NAMES = {POINT: "point", COMMA: "comma"}
 # Full-width forms as ASCII; dashes as "-"; spaces that do not break lines as spaces.
-_FOLDED = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_FOLDED |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
-_FOLDED |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ") | {ord("\u2019"): "'", ord("\u02bc"): "'"}
+FOLDED = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+FOLDED |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
+FOLDED |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ") | {ord("\u2019"): "'", ord("\u02bc"): "'"}
 _RAISED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
-_BOXED = re.compile(r"(?:\$|\\\(|\\\[)?\s*\\boxed\s*\{([^{}]*)\}\s*(?:\$|\\\)|\\\])?\.?")
-_SYMBOL = r"\\?[$¢£¤¥฿\u20a0-\u20cf]"
+_IN_BRACES = r"\{(?:[^{}]++|%s)*+\}"
+_BRACES = _IN_BRACES % (_IN_BRACES % (_IN_BRACES % r"\{[^{}]*+\}"))
+BOXED = rf"\\f?boxed\s*\{{(?P<boxed>(?:[^{{}}]++|{_BRACES})*+)(?:\}}|\Z)"
+_ONLY_BOXED = re.compile(rf"(?:\$|\\\(|\\\[)?\s*{BOXED}\s*(?:\$|\\\)|\\\])?\.?")
 _CODES = (
     "AED|ARS|AUD|BDT|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KES|KRW|MXN|MYR|NGN|NOK|NZD|"
     "PEN|PHP|PKR|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
 )
-_VALUE = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?P<currency>[A-Z]{{0,3}}{_SYMBOL}|{_CODES}|(?:Rs|Fr|kr)\.?|)\s*(?P<inner>[+-]?)\s*"
-    r"(?P<digits>[.,]?[0-9](?:[.,' ]?[0-9])*\.?)"
-    r"(?:[eE](?P<exponent>[+-]?[0-9]+)|\s*[x×·⋅*]\s*10(?:\s*(?:\^|\*\*)\s*\{?(?P<power>[+-]?[0-9]+)\}?"
-    r"|(?P<raised>[⁺⁻]?[⁰¹²³⁴-⁹]+)))?"
-    r"\s*(?P<unit>.*)",
-    re.DOTALL,
+CURRENCY = rf"[A-Z]{{0,3}}\\?[$¢£¤¥฿\u20a0-\u20cf]|{_CODES}|(?:Rs|Fr|kr)\.?"
+# Digits with whatever separates them, which may be no number: "1,,2", "12:30".
+RUN = (
+    r"(?P<run>(?<![0-9][ .,])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9])(?:[.,][0-9]+)*"
+    r"|(?:(?<![\w.,])[.,])?[0-9]+(?:(?:[.,:_]+|')[0-9]+)*)"
 )
+EXPONENT = (
+    r"(?:[eE](?P<exponent>[+-]?[0-9]+)|(?P<times>\s*(?:[xX×·⋅*∙∗⨯✕]|\\times|\\cdot)\s*10)?"
+    r"(?:(?:\s*\^\s*|\*\*)[{(]?(?P<power>[+-]?[0-9]+)[)}]?|(?P<raised>[⁺⁻]?[⁰¹²³⁴-⁹]+)))?"
+)
+_SIGNS = rf"(?P<sign>[+-]?)\s*(?P<currency>{CURRENCY}|)\s*(?P<inner>[+-]?)\s*"
+_VALUE = re.compile(rf"{_SIGNS}{RUN}\.?{EXPONENT}\s*(?P<unit>.*)", re.DOTALL)
+EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 # Up to three words without digits of their own: "kg", "km/h", "m2", "% p.a.", "US gallons".
 _UNIT = re.compile(r"(?![xX][0-9])[^\s0-9][^\s,;:=<>~|]*(?: [^\s0-9,;:=<>~|+\-/][^\s,;:=<>~|]*){0,2}")
 _LONGEST_UNIT = 30
@@ -65,9 +72,9 @@ def read_value(text: str) -> Value | None:
     "1,234" -> {".": "1234", ",": "1.234"}, "1,5 kg" -> {",": "1.5"} and "kg". A numeral is ``[-]digits[.digits]`` with
     the zeros of the text, an exponent written out.
     """
-    text = text.translate(_FOLDED).strip()
-    if boxed := _BOXED.fullmatch(text):
-        text = boxed[1].strip()
+    text = text.translate(FOLDED).strip()
+    if boxed := _ONLY_BOXED.fullmatch(text):
+        text = boxed["boxed"].strip()
     if negative := text.startswith("(") and text.endswith(")"):
         text = text[1:-1].strip()
     found = _VALUE.fullmatch(text)
@@ -76,10 +83,9 @@ def read_value(text: str) -> Value | None:
     signs = found["sign"] + found["inner"]
     if len(signs) > 1 - negative:
         return None
-    raised = found["raised"] and found["raised"].translate(_RAISED)
-    exponent, minus = found["exponent"] or found["power"] or raised or "", negative or signs == "-"
-    numerals = {mark: _numeral(found["digits"], exponent, minus, mark) for mark in _DIGITS}
-    known = {mark: numeral for mark, numeral in numerals.items() if numeral is not None}
+    minus = "-" * (negative or signs == "-")
+    read = {mark: value_of(found, mark) for mark in _DIGITS}
+    known = {mark: minus * bool(one[1]) + (one[0] or format_number(one[1])) for mark, one in read.items() if one}
     unit = " ".join(filter(None, [found["currency"].lstrip("\\"), found["unit"].lstrip("\\")]))
     return Value(known, unit) if known else None
 
@@ -92,20 +98,20 @@ def _is_unit(text: str) -> bool:
 _BEGIN = ("Lu", "Ll", "Lt", "Lm", "Lo", "Sc", "So")
 
 
-def _numeral(digits: str, exponent: str, minus: bool, mark: str) -> str | None:
-    found = _DIGITS[mark].fullmatch(digits)
-    if found is None:
+def value_of(found: re.Match[str], mark: str = POINT) -> tuple[str, Decimal] | None:
+    """The numeral of a match of RUN and EXPONENT, empty with an exponent, and its value; None for no number."""
+    if (digits := _DIGITS[mark].fullmatch(found["run"])) is None:
         return None
-    whole, fraction = re.sub(r"[^0-9]", "", found["whole"] or ""), found["fraction"] or ""
-    if not whole + fraction:
-        return None
+    whole, fraction = re.sub(r"[^0-9]", "", digits["whole"] or ""), digits["fraction"] or ""
     numeral = f"{whole or '0'}.{fraction}" if fraction else whole
-    if exponent:
-        value = parse_number(f"{numeral}e{exponent}")
-        if value is None:
-            return None
-        numeral = format_number(value)
-    return f"-{numeral}" if minus and Decimal(numeral) else numeral
+    power = found["power"] or (found["raised"] or "").translate(_RAISED)
+    exponent = found["exponent"] or power
+    try:
+        is_power = power and not found["times"]
+        text = str(EXACT.power(Decimal(numeral), Decimal(power[:9]))) if is_power else f"{numeral}e{exponent or 0}"
+    except DecimalException:
+        return None
+    return None if (value := parse_number(text)) is None else ("" if exponent else numeral, value)
 
 
 def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[str], str]:

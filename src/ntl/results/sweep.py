@@ -77,8 +77,11 @@ def show_sweep(folders: Sequence[Path]) -> None:
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
         print(f"\n{name}\n{compare_runs(records).to_string()}")
-        made = [(record.git.get("commit", "")[:10], record.packages.get("torch"), record.device) for record in records]
-        for what, values in zip(("commits", "versions of torch", "devices"), zip(*made, strict=True), strict=True):
+        made = [
+            (each.git.get("commit", "")[:10], each.packages.get("torch"), each.device, each.rules) for each in records
+        ]
+        named = ("commits", "versions of torch", "devices", "versions of the answer rules")
+        for what, values in zip(named, zip(*made, strict=True), strict=True):
             if len(different := dict.fromkeys(map(str, values))) > 1:
                 print(f"Warning: the runs have different {what}: {', '.join(different)}.")
     if done:

@@ -14,7 +14,7 @@ from ntl.system.errors import UserError
 from ntl.training.decode import max_new_tokens
 from ntl.training.parts import RunParts
 
-_RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+_RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
 
 
 def positions_of(model: Any) -> int | None:
@@ -83,6 +83,8 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
         misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []
         if misread := [*misread, *(trees if advance(START, number) not in ENDS else [])]:
             remedy = "write it as digits and a point in the file"
-            if config.dataset.answers == "number":
+            if re.fullmatch(r"[+-]?[0-9]+\.[0-9]+", number):
+                remedy = "round it to 12 decimals in the file"
+            elif config.dataset.answers == "number":
                 remedy = "dataset.number_format=auto writes it as digits and a point"
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = (
-    *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "crps", "unparsable"),
+    *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "crps", "unparsable", "misread"),
     *("covered", "coverage_90", "width_90"),
     *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
 )
