@@ -115,9 +115,9 @@ def text_of(value: Any) -> str:
 
 
 def quoted(word: str) -> str:
-    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    """An override whose value is a template or a pattern, in quotation marks: Hydra needs them, a shell takes them."""
     key, equals, value = word.partition("=")
-    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+    if not equals or not key.endswith((".template", ".exclude_numbers")) or value[:1] in ("", "'", '"'):
         return word
     return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
 
