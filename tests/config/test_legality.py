@@ -48,6 +48,19 @@ MISFITS: dict[str, tuple[str, ...]] = {
     # Objectives.
     f"{MTP} objective.head_weights=[1]": ("objective.head_weights=[1] objective.heads=2: give one factor",),
     f"{MTP} objective.head_weights=[1,-1]": ("objective.head_weights=[1,-1]: each must be finite",),
+    f"{MTP} objective.head_weights=[0,0]": (
+        "objective.head_weights=[0,0]: each must be finite and at least 0, and one above 0",
+    ),
+    # Weights and numbers that are labels.
+    "dataset.exclude_numbers=[": ("dataset.exclude_numbers=[: no regular expression (unterminated character set",),
+    "dataset.exclude_numbers=7 model=xval_tiny": (
+        "dataset.exclude_numbers=7 model=xval_tiny: weights are of the tokens",
+    ),
+    "dataset.exclude_numbers=7 model=rt_tiny": ("dataset.exclude_numbers=7 tokenizer=rt: its numbers are tokens",),
+    "dataset.exclude_numbers=7 loss=gce": ("dataset.exclude_numbers=7 loss=gce: its target is Gaussian",),
+    "dataset=file dataset.path=a.jsonl dataset.weight=w objective.mask.fraction=0.1 objective.mask.copy=separate": (
+        "dataset.weight=w objective.mask.copy=separate: a copy of an answer has no weights",
+    ),
     f"{MTP} objective.kind=sequential objective.variant=causal": ("objective.kind=sequential objective.variant",),
     f"{MTP} objective.variant=linear objective.keep_depth=true": ("objective.keep_depth=true: has no effect",),
     "objective.mask.variant=code": ("objective.mask.variant=code: has no effect with objective.mask.fraction=0",),

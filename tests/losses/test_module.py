@@ -12,7 +12,7 @@ from loss_cases import DIGITS, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
 from ntl import NumberTokenLoss
-from ntl.losses import ce_ntl, count_labels, fast, linear_ce_ntl, rows, squashed_cost
+from ntl.losses import ce_ntl, count_labels, fast, linear_ce_ntl, ntl_was, rows, squashed_cost
 from ntl.losses.rows import is_number
 
 LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
@@ -162,6 +162,51 @@ def test_weights_that_do_not_fit() -> None:
                 linear_ce_ntl(torch.zeros(2, 2, 5), torch.zeros(13, 5), labels, DIGITS, loss_weights=weights, **how)
         with pytest.raises(ValueError, match=message):
             NumberTokenLoss(DIGITS, shift=True)(torch.zeros(2, 2, 13), labels, loss_weights=weights)
+
+
+def test_two_weights_for_each_label_are_those_of_ce_and_of_the_number_loss() -> None:
+    given, labels = batch()
+    weights, of_numbers = weights_of(labels), (torch.arange(labels.numel()).view_as(labels) % 3 > 0).double()
+    both, head = torch.stack([weights, of_numbers], dim=-1), torch.eye(WIDTH, dtype=torch.float64)
+    for kind in ("was", "number_level", "was_vocab", "was+crps"):
+        how: dict[str, Any] = {"kind": kind, "implementation": "reference"}
+        expected = [ce_ntl(given, labels, DIGITS, loss_weights=each, **how) for each in (weights, of_numbers)]
+        for other in ("reference", "fused"):
+            found = ce_ntl(given, labels, DIGITS, loss_weights=both, kind=kind, implementation=other)
+            torch.testing.assert_close(found.base, expected[0].base)
+            torch.testing.assert_close(found.number, expected[1].number)
+        found = linear_ce_ntl(given, head, labels, DIGITS, loss_weights=both, kind=kind)
+        torch.testing.assert_close((found.base, found.number), (expected[0].base, expected[1].number))
+    shifted = NumberTokenLoss(DIGITS, shift=True).parts(given, labels, loss_weights=both)
+    torch.testing.assert_close(
+        shifted.total, ce_ntl(given[:, :-1], labels[:, 1:], DIGITS, loss_weights=both[:, 1:]).total
+    )
+    with pytest.raises(ValueError, match="gce knows numbers by their labels: give it one weight"):
+        ce_ntl(given, labels, DIGITS, kind="gce", loss_weights=both)
+
+
+def test_labels_that_are_no_integers() -> None:
+    for labels in (LABELS.float(), LABELS > 0):
+        for loss in (NumberTokenLoss(DIGITS, shift=True), NumberTokenLoss(DIGITS, shift=False)):
+            for how in ({}, {"num_items_in_batch": 5}):
+                with pytest.raises(TypeError, match="labels must be token ids, which are integers, not torch"):
+                    loss(logits(), labels, **how)
+        with pytest.raises(TypeError, match="labels must be token ids"):
+            ntl_was(logits(), labels, DIGITS)
+    given = logits()
+    assert NumberTokenLoss(DIGITS, shift=True)(given, LABELS.int()) == NumberTokenLoss(DIGITS, shift=True)(
+        given, LABELS
+    )
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 1), (3, 1), (2,)])
+def test_counts_as_dataparallel_gives_them(shape: tuple[int, ...]) -> None:
+    """transformers repeats the count for each device, and multiplies or divides by their number elsewhere."""
+    for implementation in ("reference", "fused"):
+        loss = NumberTokenLoss(DIGITS, shift=True, implementation=implementation)
+        found = value_and_gradient(loss, logits(), LABELS, num_items_in_batch=torch.full(shape, 12))
+        whole = 12 * math.prod(shape)
+        torch.testing.assert_close(found, value_and_gradient(loss, logits(), LABELS, num_items_in_batch=whole))
 
 
 def test_a_weight_is_shifted_with_its_label() -> None:

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 from loss_cases import DIGITS
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
 from ntl import NumberTokenLoss
+from ntl.data.weights import WeightedCollator
+from ntl.losses import NumberTokenLossMixin
 
 LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
 LOGITS = torch.randn(2, 7, 13, generator=torch.Generator().manual_seed(0))
@@ -50,11 +52,56 @@ def test_whatever_holds_logits() -> None:
         assert torch.equal(loss.compute_loss_func(outputs, LABELS, num_items_in_batch=10), expected)
     without: list[Any] = [CausalLMOutput(), {"loss": LOGITS}, (), "logits", None]
     for outputs in without:
-        with pytest.raises(TypeError, match=f"a {type(outputs).__name__} without logits"):
+        with pytest.raises(TypeError, match=f"a {type(outputs).__name__} without logits.* take TRL's loss_type='nll'"):
             loss(outputs, LABELS)
     nothing: Any = None
     with pytest.raises(TypeError, match="there are no labels: the batches of the trainer need the key 'labels'"):
         loss.compute_loss_func({"logits": LOGITS}, nothing)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_several_devices_in_one_process(average: bool, tmp_path: Path) -> None:
+    """DataParallel gives the loss of the whole batch; without a GPU it passes it to the model as it is."""
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    found = []
+    for devices in (1, 2):
+        trainer = trainer_of(tmp_path, loss)
+        trainer.args._n_gpu, trainer.args.average_tokens_across_devices = devices, average
+        trainer.args.per_device_train_batch_size = 2 // devices
+        trainer._train_batch_size = 2
+        found.append(losses_of(trainer))
+    assert found[1] == pytest.approx(found[0], rel=0.1 if not average else 1e-6)  # 11 labels // 2 are 5
+
+
+class Weighted(NumberTokenLossMixin, Trainer):
+    pass
+
+
+ROWS = [{"input_ids": LABELS[i].clamp(min=0), "labels": LABELS[i]} for i in (0, 1, 0)]
+
+
+def weighted_losses(
+    folder: Path, weights: list[float], size: int, rows: list[Any] = ROWS, **options: Any
+) -> list[float]:
+    made = trainer_of(folder, None)
+    how = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "logging_steps": 1, "max_steps": 2}
+    how |= {"gradient_accumulation_steps": len(weights) // size, "remove_unused_columns": False}
+    arguments = TrainingArguments(str(folder), per_device_train_batch_size=size, **how)
+    data = [{**row, "w": weight} for row, weight in zip(rows, weights, strict=False)]
+    loss, collate = NumberTokenLoss(DIGITS, shift=True, **options), WeightedCollator(default_data_collator, "w")
+    trainer = Weighted(made.model, arguments, collate, train_dataset=data, eval_dataset=data, number_token_loss=loss)
+    before = trainer.evaluate()["eval_loss"]
+    return [before, *losses_of(trainer)]
+
+
+def test_a_row_of_weight_2_is_the_row_twice(tmp_path: Path) -> None:
+    """In training and evaluation, and over accumulated batches, where the number loss is a mean of means."""
+    twice = weighted_losses(tmp_path, [1.0, 1.0, 1.0], 3)
+    assert weighted_losses(tmp_path, [2.0, 1.0], 2) == pytest.approx(twice, rel=1e-5)
+    assert weighted_losses(tmp_path, [6.0, 3.0], 2) == pytest.approx(twice, rel=1e-5)
+    ce = weighted_losses(tmp_path, [2.0, 1.0], 2, weight=0.0)
+    assert weighted_losses(tmp_path, [2.0, 1.0], 1, weight=0.0)[1:] == pytest.approx(ce[1:], rel=1e-5)
+    assert weighted_losses(tmp_path, [1.0, 1.0], 2)[1:] != pytest.approx(twice[1:], rel=1e-3)
 
 
 def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> None:

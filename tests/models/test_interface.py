@@ -113,6 +113,47 @@ def test_a_peft_model(settings: str) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "LoHa": {"r": 2},
+    "LoKr": {"r": 2},
+    "Vera": {"r": 2, "target_modules": ["lm_head"]},
+    "OFT": {"r": 0, "oft_block_size": 4},
+    "BOFT": {"boft_block_size": 4},
+    "HRA": {"r": 2},
+    "IA3": {"feedforward_modules": []},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_adapters_on_the_head(kind: str) -> None:
+    """In training, what they drop of themselves is drawn anew for each head."""
+    peft = pytest.importorskip("peft")
+    settings = {"target_modules": ["q_proj", "lm_head"], **OTHERS[kind]}
+    model: Any = peft.get_peft_model(decoder("llama"), getattr(peft, f"{kind}Config")(**settings)).train()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        torch.nn.init.normal_(parameter, std=0.5)
+    expected = model(input_ids=IDS, attention_mask=MASK).logits
+    logits = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    gradients = [torch.autograd.grad(made.square().mean(), trained) for made in (logits, expected)]
+    assert all(gradient.any() for gradient in gradients[0])
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_adapters_that_the_head_alone_does_not_tell() -> None:
+    """One that begins at a token of the input is refused; what it drops of the weight is drawn, of the input not."""
+    peft = pytest.importorskip("peft")
+    activated = adapted(LORA["on the head too"] | {"alora_invocation_tokens": [5], "task_type": "CAUSAL_LM"})
+    with pytest.raises(UserError, match="an activated LoRA, which begins at tokens that the PeftModel looks for"):
+        checked_lm_head(activated)
+    boft = peft.BOFTConfig(boft_block_size=4, boft_dropout=0.5, target_modules=["lm_head"])
+    assert checked_lm_head(peft.get_peft_model(decoder("llama"), boft).train()).weight.requires_grad
+    vera = peft.VeraConfig(r=2, vera_dropout=0.5, target_modules=["lm_head"])
+    with pytest.raises(UserError, match="an adapter with dropout on the head"):
+        lm_head(peft.get_peft_model(decoder("llama"), vera).eval())
+
+
 @torch.no_grad()
 def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
     model = adapted(LORA["on the head too"])
@@ -126,7 +167,7 @@ def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
 
 
 def test_dropout_of_an_adapter_on_the_head_is_refused() -> None:
-    with pytest.raises(UserError, match="a LoRA adapter with dropout on the head"):
+    with pytest.raises(UserError, match="an adapter with dropout on the head"):
         lm_head(adapted(LORA["on the head too"] | {"lora_dropout": 0.1}))
 
 

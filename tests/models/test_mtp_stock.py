@@ -119,6 +119,18 @@ def test_published_modules_are_loaded(saved: Callable[..., Any]) -> None:
     assert safetensors.torch.load_file(folder.parent / "again" / "model.safetensors").keys() == state.keys()
 
 
+def test_modules_in_the_base_model_are_carried_too(tmp_path: Path) -> None:
+    """Under names such as MiMo's."""
+    _model("llama").save_pretrained(tmp_path)
+    state = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    modules = {f"model.mtp.layers.0.{name}.weight": torch.ones(2, 2) for name in ("eh_proj", "norm")}
+    safetensors.torch.save_file(state | modules, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), [].append)
+    model.save_pretrained(tmp_path / "again")
+    again = safetensors.torch.load_file(tmp_path / "again" / "model.safetensors")
+    assert modules.keys() <= again.keys()
+
+
 def test_parallel_heads_that_nothing_trains_are_left_out_with_a_line(tmp_path: Path) -> None:
     add_heads(_model("llama"), MTPConfig(heads=2, keep_depth=True)).save_pretrained(tmp_path)
     said: list[str] = []

@@ -1,5 +1,6 @@
 """Normalization and logging of the loss, divergence, and what a checkpoint contains."""
 
+import json
 import math
 import re
 from itertools import product
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from ntl.config import Diverged
+from ntl.config import Diverged, compose
 from ntl.config.model import T5Config
+from ntl.tokenizers import train_tokenizer
 from ntl.training.objectives import next_token
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
@@ -61,6 +63,46 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> N
     for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
         torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)
         np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
+
+
+def test_weights_over_accumulated_batches_and_numbers_that_are_left_out(tmp_path: Path) -> None:
+    """A row of weight 2 is the row twice, in validation as well."""
+    weights, tokenizer, trained = [n % 3 for n in range(16)], tmp_path / "tokenizer", []
+    rows: list[dict[str, Any]] = [
+        {"question": f"What is {n} and {n % 7}?", "answer": f"{n % 7} in {1990 + n}", "w": weights[n]}
+        for n in range(16)
+    ]
+    twice = [{**row, "w": 1} for row in rows for _ in range(row["w"])]
+    train_tokenizer([row[name] for row in rows for name in ("question", "answer")], tokenizer, kind="digit")
+    for name, own, size, accumulated, pattern in (
+        ("weighted", rows, 16, 1, ""),
+        ("weighted", rows, 4, 4, ""),
+        ("twice", twice, len(twice), 1, ""),
+        ("weighted", rows, 16, 1, r"\d{4}"),
+        ("weighted", rows, 16, 1, "x"),
+    ):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in own))
+        data = ["dataset=file", *(f"dataset.{key}={path}" for key in ("path", "validation_path", "test_path"))]
+        data += ["dataset.answers=text", "dataset.weight=w", f"tokenizer.path={tokenizer}"]
+        data += [f"dataset.exclude_numbers={pattern}"] * bool(pattern)
+        steps = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}", "trainer.max_steps=4"]
+        places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}", "tracking=none", "device=cpu"]
+        said: list[str] = []
+        model = ["model.n_embd=16", "model.n_layer=1", "trainer.logging_steps=1"]
+        made = RunParts(compose([*data, *steps, *places, *model]), say=said.append)
+        made.warn_of_lost_text("train")
+        line = "dataset.exclude_numbers=x: it matches no number of the training answers."
+        assert (line in said) == (pattern == "x")
+        trained.append((_trained(made), made))
+    losses = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer, _ in trained]
+    for other in (1, 2, 4):
+        np.testing.assert_allclose(losses[other], losses[0], rtol=1e-6)
+    found = [trainer.evaluate() for trainer, _ in trained[:4]]
+    for name in ("eval_ce", "eval_ntl"):
+        assert found[2][name] == pytest.approx(found[0][name], rel=1e-6)
+    assert found[3]["eval_ntl"] != pytest.approx(found[0]["eval_ntl"], rel=1e-3)
+    assert trained[3][1].encoded("train").about["excluded"] == 4 * len(rows)
 
 
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])

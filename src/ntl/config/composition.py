@@ -106,8 +106,8 @@ def _texts() -> frozenset[str]:
 def quoted(word: str, *, sweep: bool = False) -> str:
     """An override as Hydra's grammar takes it: the value of a setting that is text stands for itself.
 
-    One in quotation marks is left as it is, and ``${...}`` is resolved, but not in a template. With ``sweep`` commas
-    separate values, but not in a template. UserError for several choices of a group where one is meant.
+    One in quotation marks is left as it is, and ``${...}`` is resolved, but not in a template or a pattern. With
+    ``sweep`` commas separate values, but not in these. UserError for several choices of a group where one is meant.
     """
     key, _, value = word.partition("=")
     name = key.lstrip("+")
@@ -118,7 +118,7 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     is_text = name in _texts() or (is_choice and not sweep)
     if not value or not is_text or (value[0] in "'\"" and value[0] == value[-1] != value):
         return word
-    if name.endswith(".template"):
+    if name.endswith((".template", ".exclude_numbers")):
         return f"{key}={quote(literal(value))}"
     parts = value.split(",") if sweep else [value]
     return f"{key}={','.join(part if BARE.fullmatch(part) else quote(part) for part in parts)}"

@@ -67,6 +67,9 @@ class DatasetConfig:
         "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
         choices=("plain", "chat", "auto"),
     )
+    exclude_numbers: str = setting(
+        "", "A regular expression: numbers of answers that it matches, such as years, are left out of the number loss."
+    )
     contents: dict[str, str] = setting(dict, "Computed.")
 
     @property
@@ -76,7 +79,11 @@ class DatasetConfig:
 
     def wrong(self) -> Iterator[str]:
         """One line for each setting that does not fit the others."""
-        return iter(())
+        try:
+            re.compile(self.exclude_numbers)
+        except re.error as error:
+            line = f"no regular expression ({error}); correct it, or write \\ before a sign that is text."
+            yield f"dataset.exclude_numbers={self.exclude_numbers}: {line}"
 
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
@@ -246,6 +253,7 @@ class OwnDataConfig(DatasetConfig):
         choices=("quoted", "plain"),
     )
     splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
+    weight: str = setting("", "Column of the weight of each row in the loss; none: all rows count 1.")
     seed: int = setting(0, "Seed of the splits, and of the rows that are used.", min=0, max=2**32 - 1)
     train_rows: int = rows(0, "Training rows that are used; 0 means all.", min=0)
     test_rows: int = rows(0, "Test rows that are used; 0 means all.", min=0)
@@ -266,6 +274,7 @@ class OwnDataConfig(DatasetConfig):
         super().check(data_dir)
 
     def wrong(self) -> Iterator[str]:
+        yield from super().wrong()
         shares = {"validation": self.splits.validation, "test": self.splits.test}
         if sum(shares.values()) >= 1:
             given = " ".join(f"dataset.splits.{split}={share}" for split, share in shares.items())

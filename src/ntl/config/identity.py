@@ -149,8 +149,8 @@ def recorded(config: Any) -> dict[str, Any]:
     for group, content in _contents(config).items():
         values[group]["path"] = content
     values["dataset"] = by_content(values["dataset"])
-    if config.dataset.format == "plain":
-        del values["dataset"]["format"]
+    idle = {"format": "plain", "weight": "", "exclude_numbers": ""}
+    values["dataset"] = {key: value for key, value in values["dataset"].items() if (key, value) not in idle.items()}
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
     for name in ("beside", "base"):

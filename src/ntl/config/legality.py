@@ -180,6 +180,16 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     line = "a probe is the relative error of generated numbers, which this model or data set does not give."
     has_numbers = model.head == "lm" and data.answers == "number"
     yield "probe_steps", config.probe_steps and not has_numbers, line
+    for name in ("weight", "exclude_numbers"):
+        is_set = getattr(data, name, "")
+        line = "weights are of the tokens of an answer, and this model predicts one value; leave it out."
+        yield f"dataset.{name} model", is_set and model.head != "lm", line
+        line = "a copy of an answer has no weights; leave one of the two out."
+        yield f"dataset.{name} objective.mask.copy", is_set and config.objective.mask.copy != "none", line
+    line = "its numbers are tokens of their places, which no pattern matches; leave it out."
+    yield "dataset.exclude_numbers tokenizer", data.exclude_numbers and config.tokenizer.kind == "rt", line
+    line = "its target is Gaussian at every number; leave dataset.exclude_numbers out, or take loss=ntl_was_cdf."
+    yield "dataset.exclude_numbers loss", data.exclude_numbers and "gaussian" in config.loss.base._target_, line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
         yield "model.lora.rank model.pretrained", model.lora.rank, line
@@ -208,8 +218,8 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
         weights, is_sequential = objective.head_weights, objective.kind == "sequential"
         line = "give one factor for each head, or none."
         yield "objective.head_weights objective.heads", weights and len(weights) != objective.heads, line
-        is_wrong = any(not 0 <= weight < math.inf for weight in weights)
-        yield "objective.head_weights", is_wrong, "each must be finite and at least 0."
+        is_wrong = any(not 0 <= weight < math.inf for weight in weights) or (weights and not any(weights))
+        yield "objective.head_weights", is_wrong, "each must be finite and at least 0, and one above 0."
         line = "a variant is one of objective.kind=parallel; leave one of the two out."
         yield "objective.kind objective.variant", is_sequential and objective.variant != "independent", line
         line = "has no effect, since heads of this kind are always added to all blocks; leave it out."

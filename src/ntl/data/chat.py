@@ -31,12 +31,13 @@ class Chat:
         # Imported here: conversations are read without a tokenizer.
         from tokenizers import Tokenizer
 
-        from ntl.tokenizers.load import backend_state
+        from ntl.tokenizers.load import backend_state, text_backend
 
         self.tokenizer, self.name = tokenizer, name or str(tokenizer.name_or_path)
         if not tokenizer.chat_template:
             raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
         self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
+        self.plain = text_backend(tokenizer)
         added = self.backend.get_added_tokens_decoder()
         special = {key: token.content for key, token in added.items() if token.special}
         longest_first = sorted(special.values(), key=len, reverse=True)
@@ -99,10 +100,8 @@ class Chat:
 
     def _pieces(self, text: str) -> list[int]:
         ids = []
-        for place, piece in enumerate(text.split(MARK)):
-            self.backend.encode_special_tokens = bool(place % 2)  # every other piece is between two marks
-            ids += self.backend.encode(piece, add_special_tokens=False).ids
-        self.backend.encode_special_tokens = False
+        for place, piece in enumerate(text.split(MARK)):  # every other one is between two marks
+            ids += (self.plain if place % 2 else self.backend).encode(piece, add_special_tokens=False).ids
         return ids
 
     def _error(self, what: str) -> UserError:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ntl.config.loss import MaskConfig
+from ntl.data.weights import LOSS_WEIGHTS
 from ntl.models.special import pad_id
 from ntl.numbers.text import signed_log
 
@@ -27,11 +28,22 @@ Batch = dict[str, torch.Tensor]
 def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: Any = np.int64) -> torch.Tensor:
     """Rows of any lengths as one tensor (B, longest), padded with ``value``. pad_sequence takes 5 times as long."""
     width = max(map(len, rows))
-    padded = np.full((len(rows), width), value, dtype=dtype)
+    padded = np.full((len(rows), width, *np.shape(rows[0])[1:]), value, dtype=dtype)
     for line, row in zip(padded, rows, strict=True):
         start = width - len(row) if left else 0
         line[start : start + len(row)] = row
     return torch.from_numpy(padded)
+
+
+def pad_weights(examples: Sequence[EncodedExample], *, shift: bool = False, left: bool = False) -> Batch:
+    """The weights of the labels, (B, T) or (B, T, 2) float32, where the examples have any."""
+    if "answer_weights" not in examples[0]:
+        return {}
+    rows = [example["answer_weights"] for example in examples]
+    if shift:
+        hidden = [np.zeros((len(each["question_ids"]) - 1, *rows[0].shape[1:])) for each in examples]
+        rows = [np.concatenate(pair) for pair in zip(hidden, rows, strict=True)]
+    return {LOSS_WEIGHTS: pad(rows, 0, left=left, dtype=np.float32)}
 
 
 def pad_inputs(rows: Sequence[np.ndarray], pad_token_id: int, *, left: bool = False) -> Batch:
@@ -57,6 +69,7 @@ class Seq2SeqCollator:
         return self.prompts(examples) | {
             "decoder_input_ids": pad(decoder_inputs, self.pad_token_id),
             "labels": pad(answers, IGNORE_INDEX),
+            **pad_weights(examples),
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
@@ -83,6 +96,7 @@ class CausalCollator:
             labels.append(np.concatenate([np.full(len(question) - 1, IGNORE_INDEX), answer]))
         return pad_inputs(inputs, self.pad_token_id, left=self.pad_left) | {
             "labels": pad(labels, IGNORE_INDEX, left=self.pad_left),
+            **pad_weights(examples, shift=True, left=self.pad_left),
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:

@@ -30,6 +30,9 @@ class Example(TypedDict):
     question: str
     answer: str
     before: NotRequired[str]  # earlier messages, as JSON
+    weight: NotRequired[
+        str
+    ]  # of its answer in the loss; as JSON a number, or [characters, weight] of each of its parts
     labels: NotRequired[str]  # what each rater answered, of whom ``answer`` is the mean, as a JSON list of numbers
 
 
@@ -112,7 +115,9 @@ class TextDataset(ABC):
         given = self.config if isinstance(self.config, DictConfig) else type(self.config)
         node = OmegaConf.merge(given, literal(plain(self.config)))
         values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
-        return by_content({key: value for key, value in values.items() if key not in ("_target_", "format")})
+        # The format and the pattern change no row; folders without weights have names from before there were any.
+        left_out = {"_target_", "format", "exclude_numbers", *(["weight"] if not values.get("weight") else [])}
+        return by_content({key: value for key, value in values.items() if key not in left_out})
 
     @property
     def folder_name(self) -> str:

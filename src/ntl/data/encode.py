@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,17 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from ntl.data.chat import Chat
 from ntl.data.encoded import ABOUT, EncodedDataset
 from ntl.data.files import make_once
+from ntl.data.weights import TokenTexts, matched, of_parts
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 from ntl.system.files import sync
-from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
+from ntl.tokenizers.load import text_backend, tokenizer_fingerprint
 
-FORMAT = 6
+FORMAT = 7
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 CHUNK = 5_000  # rows encoded at a time
 SAY_SECONDS = 15.0
@@ -39,6 +40,8 @@ def encode_dataset(
     max_length: int,
     keep_target: bool = False,
     chat: Chat | None = None,
+    weighted: bool = False,
+    exclude: str = "",
     log: Callable[[str], None] = lambda line: None,
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
@@ -53,13 +56,18 @@ def encode_dataset(
             stands at the end. ``about["truncated"]`` counts them.
         keep_target: The answers are numbers, and the end token of each gets its value.
         chat: The template that questions and answers go through, if any.
+        weighted: Rows may have a ``weight``, which their answers' tokens get (``ntl.data.dataset.Example``).
+        exclude: A regular expression; the tokens of answers that it matches have weight 0 in the number loss.
+            ``about["excluded"]`` counts them.
     """
     reader = getattr(tokenizer, "reader", "")
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
     parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
+    parts += ["weighted"] * weighted + ["exclude", exclude] * bool(exclude)
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    settings = {"decoder_only": decoder_only, "max_length": max_length, "keep_target": keep_target, "chat": chat}
+    settings: dict[str, Any] = {"decoder_only": decoder_only, "max_length": max_length, "keep_target": keep_target}
+    settings |= {"chat": chat, "weighted": weighted, "exclude": exclude}
 
     def find() -> EncodedDataset | None:
         try:
@@ -69,15 +77,19 @@ def encode_dataset(
 
     def write(new: Path) -> None:
         encode = Encoder(tokenizer, **settings)
-        write_encoded(new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values)
+        write_encoded(
+            new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values, weights=encode.columns
+        )
 
     return make_once(folder, find, write, log, "write token ids to")
 
 
-def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False) -> None:
+def write_encoded(
+    folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False, weights: int = 0
+) -> None:
     """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    about: dict[str, int] = {"truncated": 0, "unknown": 0}
-    names = ("tokens", "offsets", "values") if with_values else ("tokens", "offsets")
+    about: dict[str, int] = {"truncated": 0, "unknown": 0, **({"excluded": 0} if weights > 1 else {})}
+    names = ["tokens", "offsets", *(["values"] if with_values else []), *(["weights"] if weights else [])]
     total, offsets, longest = 0, 1, {"question": 0, "answer": 0, "example": 0}
     with ExitStack() as stack:
         files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
@@ -87,9 +99,11 @@ def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_v
             files["offsets"].write((total + np.cumsum(block.sizes)).astype("<i8").tobytes())
             if block.values is not None:
                 files["values"].write(block.values.astype("<f8", copy=False).tobytes())
+            if block.weights is not None:
+                files["weights"].write(block.weights.astype("<f4", copy=False).tobytes())
             total, offsets = total + len(block.tokens), offsets + len(block.sizes)
-            about["truncated"] += block.truncated
-            about["unknown"] += block.unknown
+            for name in about:
+                about[name] += getattr(block, name)
             questions, answers = block.sizes[::2], block.sizes[1::2]
             for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
                 longest[part] = max(longest[part], int(sizes.max(initial=0)))
@@ -97,6 +111,7 @@ def write_encoded(folder: Path, blocks: Iterable["Block"], dtype: str, *, with_v
         sync(folder / f"{name}.bin")
     about |= {f"longest_{part}": size for part, size in longest.items()}
     layout = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
+    layout |= {"weights": weights} if weights else {}
     (folder / ABOUT).write_text(json.dumps({**about, **layout}), encoding="utf-8")
 
 
@@ -113,9 +128,10 @@ def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) 
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
     block = Encoder(tokenizer, **settings)(rows)
-    columns = {"ids": block.tokens} | ({} if block.values is None else {"values": block.values})
     found: dict[str, list[np.ndarray]] = {}
-    for name, values in columns.items():
+    for name, values in {"ids": block.tokens, "values": block.values, "weights": block.weights}.items():
+        if values is None:
+            continue
         pieces = np.split(values, block.sizes.cumsum()[:-1])[: 2 * len(rows)]
         found |= {f"question_{name}": pieces[::2], f"answer_{name}": pieces[1::2]}
     return [dict(zip(found, example, strict=True)) for example in zip(*found.values(), strict=True)]
@@ -152,13 +168,15 @@ class Block(NamedTuple):
     values: np.ndarray | None = None
     truncated: int = 0
     unknown: int = 0
+    weights: np.ndarray | None = None
+    excluded: int = 0
 
 
 class Encoder:
     """Rows with ``question`` and ``answer`` to token ids; the settings are those of ``encode_dataset``.
 
     The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off; the
-    answer goes on behind it and has the end token.
+    answer goes on behind it and has the end token. A special token in a text is text.
 
     Where tokens have values, that of a number token is its number, that of the end token of an answer with
     ``keep_target`` the answer's, and that of any other token 1.
@@ -172,9 +190,10 @@ class Encoder:
         max_length: int,
         keep_target: bool = False,
         chat: Chat | None = None,
+        weighted: bool = False,
+        exclude: str = "",
     ) -> None:
-        # Without the padding and truncation of the tokenizer's last call.
-        self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
+        self.backend = text_backend(tokenizer)
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
@@ -182,6 +201,9 @@ class Encoder:
         self.answer_prefix = answer_text("", tokenizer, decoder_only)
         self.decoder_only, self.max_length, self.keep_target = decoder_only, max_length, keep_target
         self.chat = chat
+        self.columns = 2 if exclude else int(weighted)
+        self.texts = TokenTexts(tokenizer) if self.columns else None
+        self.pattern = re.compile(exclude) if exclude else None
         self.has_values = keep_target or self.number_token is not None
         self.dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
 
@@ -198,7 +220,7 @@ class Encoder:
             questions, question_numbers = self._encode([row["question"] for row in rows])
             answers, answer_numbers = self._encode(prefixed)
         unknown = sum(self.unknown in q or self.unknown in a for q, a in zip(questions, answers, strict=True))
-        truncated, values, texts = 0, [], []
+        truncated, excluded, values, texts, weights = 0, 0, [], [], []
         for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
             if not self.decoder_only:
                 question.append(self.end)
@@ -215,13 +237,31 @@ class Encoder:
                 if self.keep_target:
                     values[-1] = _target(rows[index])
             texts += self.prefix + question[first:], answer
+            if self.texts is not None:
+                own, left_out = self._weights(rows[index], self.texts(answer))
+                excluded += left_out
+                weights += np.ones((len(texts[-2]), *own.shape[1:]), np.float32), own
         return Block(
             np.fromiter(chain.from_iterable(texts), self.dtype),
             np.fromiter(map(len, texts), np.int64),
             np.array(values) if self.has_values else None,
             truncated,
             unknown,
+            np.concatenate(weights) if weights else None,
+            excluded,
         )
+
+    def _weights(self, row: Row, texts: list[bytes]) -> tuple[np.ndarray, int]:
+        """The weights of an answer's tokens, and how many of these are numbers that are left out."""
+        try:
+            own = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
+        except ValueError as error:
+            raise UserError(f"{_quoted(row)}: {error}.") from error
+        if self.pattern is None:
+            return own, 0
+        left_out = matched(texts, self.pattern)
+        numbers = sum(any(chr(byte) in "0123456789" for byte in texts[place]) for place in np.flatnonzero(left_out))
+        return np.stack([own, own * ~left_out], axis=-1), numbers
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""

@@ -1,7 +1,8 @@
 """Token ids on disk, and data sets that read them.
 
 A folder holds ``tokens.bin`` (all ids, one after the other), ``offsets.bin`` (2 N + 1 int64: where each question and
-each answer begins), where tokens have values ``values.bin`` with one float64 for each, and ``about.json``. Against
+each answer begins), where tokens have values ``values.bin`` with one float64 for each, where they have weights
+``weights.bin`` with one float32 or two for each (``ntl.data.weights``), and ``about.json``. Against
 Arrow columns of lists, a random batch of mathematics is read in a third of the time, as arrays in a twelfth.
 """
 
@@ -23,9 +24,9 @@ class EncodedDataset:
 
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
     otherwise, the answer with its end token; where tokens have values (``ntl.data.encode.Encoder``), also
-    ``question_values`` (S,) and ``answer_values`` (T,) float64. ``about`` counts truncated questions and examples with
-    unknown tokens, and has the longest question, answer and example in tokens. ValueError, KeyError or OSError where a
-    file is missing or was cut.
+    ``question_values`` (S,) and ``answer_values`` (T,) float64, and where they have weights ``answer_weights``, (T,) or
+    (T, 2) float32. ``about`` counts truncated questions and examples with unknown tokens, and has the longest question,
+    answer and example in tokens. ValueError, KeyError or OSError where a file is missing or was cut.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,6 +36,10 @@ class EncodedDataset:
         self.offsets = _mapped(folder / "offsets.bin", "<i8", about.pop("offsets"))
         self.tokens = _mapped(folder / "tokens.bin", dtype, count)
         self.values = _mapped(folder / "values.bin", "<f8", count) if about.pop("has_values") else None
+        columns = about.pop("weights", 0)
+        self.weights = _mapped(folder / "weights.bin", "<f4", count * columns) if columns else None
+        if self.weights is not None and columns > 1:
+            self.weights = self.weights.reshape(-1, columns)
         self.about: dict[str, int] = about
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,6 +61,8 @@ class EncodedDataset:
         example = {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
         if self.values is not None:
             example |= {"question_values": self.values[start:middle], "answer_values": self.values[middle:end]}
+        if self.weights is not None:
+            example["answer_weights"] = self.weights[middle:end]
         return example
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
@@ -95,7 +102,8 @@ class Packed(EncodedDataset):
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         start, stop = self._bounds(index)
         before = self.tokens[start - 1 : start] if start else np.array([self.end], self.tokens.dtype)
-        return {"question_ids": before, "answer_ids": self.tokens[start:stop]}
+        example = {"question_ids": before, "answer_ids": self.tokens[start:stop]}
+        return example if self.weights is None else {**example, "answer_weights": self.weights[start:stop]}
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
         """Tokens of each example (int64), the one before its labels included."""

@@ -44,7 +44,7 @@ def read_likelihood(config: LikelihoodConfig, *, model: Any, tokenizer: Any, **_
     vocab = vocab.to(model.device)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
-        given = {name: tensor for name, tensor in inputs.items() if name != "labels"}
+        given = {name: tensor for name, tensor in inputs.items() if name in ("input_ids", "attention_mask")}
         logits_BTV, answers = model(**given, use_cache=False).logits, []
         for example, logits_TV, labels_T in zip(batch, logits_BTV, inputs["labels"], strict=True):
             first, lengths = example["documents"]

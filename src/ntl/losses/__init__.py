@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ntl.losses.rows import count_labels as count_labels
     from ntl.losses.rows import count_number_labels as count_number_labels
     from ntl.losses.sums import JointLoss as JointLoss
+    from ntl.losses.trainer import NumberTokenLossMixin as NumberTokenLossMixin
     from ntl.losses.wasserstein import euclidean_cost as euclidean_cost
     from ntl.losses.wasserstein import ntl_was as ntl_was
     from ntl.losses.wasserstein import ntl_was_vocab as ntl_was_vocab

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import Terms
-from ntl.losses.rows import NumberRows, number_index, rows_of, upcast, weighted
+from ntl.losses.rows import NumberRows, Weights, number_index, rows_of, upcast, weighted
 
 # The size of a chunk of logits in the type that is computed in; on a CPU, per thread. Larger chunks do not fit into the
 # cache of a core; smaller ones spend more time on calls.
@@ -142,7 +142,7 @@ def fast_loss(
     inputs: Tensor,
     head: LMHead | None,
     labels: Tensor,
-    weights: Tensor | None,
+    weights: Weights | None,
     given: dict[str, Any],
     total_of: Callable[[Tensor, Tensor], Tensor],
     inplace: bool,
@@ -151,7 +151,7 @@ def fast_loss(
 
     Args:
         inputs: Logits (..., V), or with a head hidden states (..., D).
-        labels, weights: (...), of at least one dimension.
+        labels: (...), of at least one dimension, as are the weights.
         given: The arguments number_vocab, ignore_index and reduction="none" of the number losses.
         total_of: Returns the total of the two sums, in which it is linear.
         inplace: Write the gradient over the logits.
@@ -166,9 +166,10 @@ def fast_loss(
         (low, high), width = labels_N.aminmax(), inputs.shape[-1] if head is None else len(head.weight)
         if low < 0 or high >= width:
             raise IndexError(f"label {int(low if low < 0 else high)} is not a token id in [0, {width})")
+    base_weights, number_weights = weights or (None, None)
     one = torch.ones((), dtype=torch.promote_types(inputs.dtype, torch.float32), device=device)
     base_scale, number_scale = (total_of(*sums).to(one.dtype) for sums in ((one, one - 1), (one - 1, one)))
-    base_N1 = (base_scale * (counted_N if weights is None else weights.flatten())).unsqueeze(1)
+    base_N1 = (base_scale * (counted_N if base_weights is None else base_weights.flatten())).unsqueeze(1)
     zeros_N1, zeros_NK = torch.zeros_like(base_N1), base_N1.new_zeros(len(base_N1), len(vocab.token_ids))
     columns = labels_N.unsqueeze(1), counted_N.unsqueeze(1), base_N1, base_N1
     rows = _Rows(*columns, numbers=zeros_NK, losses=zeros_N1.clone(), mean=zeros_N1.clone(), mass=zeros_NK[:, :0])
@@ -218,7 +219,7 @@ def fast_loss(
                 variables.append(log_M1.requires_grad_(any(needed)))
                 numbers = numbers._replace(log_p_NK=numbers.logits_NK - top_M1 + log_M1)
             number = terms.number(numbers, labels, **given) if terms.numbers else zeros_N1.view_as(labels)
-            number_sum = weighted(number, weights).sum()
+            number_sum = weighted(number, number_weights).sum()
             target_N1 = zeros_N1.index_put((flat_M,), _target_part(numbers, terms.soft_target(numbers)))
             objective = number_scale * number_sum - (base_N1 * target_N1).sum()
         if objective.requires_grad:
@@ -229,7 +230,7 @@ def fast_loss(
             gradients = run(own, needed)
             losses_N1 = rows.losses - terms.smoothing * rows.mean - target_N1
             losses_N1 = rows.losses.where(rows.losses.isinf(), losses_N1).where(rows.counted, 0.0)
-            base_sum = weighted(losses_N1.view_as(labels), weights).sum()
+            base_sum = weighted(losses_N1.view_as(labels), base_weights).sum()
             return (total_of(base_sum, number_sum), base_sum, number_sum.detach()), gradients
 
     with nullcontext() if head is None else torch.autocast(device.type, enabled=False):

@@ -15,6 +15,7 @@ from ntl.losses.kinds import Terms, import_all
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
+    Weights,
     aligned,
     check_reduction,
     check_width,
@@ -67,7 +68,8 @@ def ce_ntl(
         loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
             position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
             Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
-            number_level, the weight of a number is that of its last digit.
+            number_level, the weight of a number is that of its last digit. (..., 2) are weights of the two losses: with
+            the second one 0, a number is left out of the number loss. "gce" takes one alone.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
             size of the logits, the gradient included, and has no second derivative. "auto" takes the one that was
             measured to be faster. Both return the same values up to rounding.
@@ -150,7 +152,9 @@ def joint_loss(
     shape = labels.shape
     weights = checked_weights(loss_weights, inputs, labels, ignore_index)
     inputs, labels = aligned(inputs, labels)
-    weights = None if weights is None else weights.view_as(labels)
+    weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
+    if loss_weights is not None and loss_weights.shape != shape and terms.base.kind and terms.base.kind.name != "ce":
+        raise ValueError(f"{terms.base.kind.name} knows numbers by their labels: give it one weight for each label")
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
@@ -165,8 +169,9 @@ def joint_loss(
         total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
     else:
         logits = inputs if head is None else head.logits(inputs)
-        base = weighted(terms.base(logits, labels, **given), weights)
-        number = weighted(terms.number(logits, labels, **given), weights) if terms.numbers else torch.zeros_like(base)
+        base = terms.base(logits, labels, **given)
+        number = terms.number(logits, labels, **given) if terms.numbers else torch.zeros_like(base)
+        base, number = map(weighted, (base, number), weights or (None, None))
         each = (base.view(shape), number.view(shape)) if reduction == "none" else (base.sum(), number.sum())
         total, sums = total_of(*each), [base.detach().sum(), number.detach().sum()]
     return JointLoss(total, SumCount(sums[0], base_count), SumCount(sums[1], number_count), torch.zeros_like(sums[0]))
@@ -212,15 +217,15 @@ def _is_fast(
 
 
 def _counts(
-    terms: Terms, labels: Tensor, given: dict[str, Any], weights: Tensor | None, counts: Counts
+    terms: Terms, labels: Tensor, given: dict[str, Any], weights: Weights | None, counts: Counts
 ) -> tuple[Tensor, Tensor]:
     """Return the denominators: those of ``counts``, else the counts of these labels or the sums of their weights."""
     base, number = counts
     if base is None:
-        base = count_labels(labels, ignore_index=given["ignore_index"]) if weights is None else weights.sum()
+        base = count_labels(labels, ignore_index=given["ignore_index"]) if weights is None else weights[0].sum()
     if number is None:
         counted = terms.counted(labels, given["number_vocab"], given["ignore_index"])
-        number = counted.sum() if weights is None else (weights * counted).sum()
+        number = counted.sum() if weights is None else (weights[1] * counted).sum()
     return torch.as_tensor(base), torch.as_tensor(number)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ntl.losses.fast import LMHead
 from ntl.losses.joint import ce_ntl
 from ntl.losses.kinds import Terms, kinds
-from ntl.losses.rows import check_vocabulary, checked_weights, count_labels
+from ntl.losses.rows import check_labels, check_vocabulary, checked_weights, count_labels
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
@@ -140,8 +140,8 @@ class NumberTokenLoss(nn.Module):
         Args:
             logits: (..., T, V), or the outputs of a transformers model; see `compute_loss_func`.
             labels: (..., T).
-            loss_weights: (..., T), one for each label, shifted together with it; see `ce_ntl`. CE is Σ w·CE / Σ w over
-                the labels, the number loss Σ w·NTL / Σ w over the number labels.
+            loss_weights: (..., T) or (..., T, 2), shifted together with the labels; see `ce_ntl`. CE is Σ w·CE / Σ w
+                over the labels, the number loss Σ w·NTL / Σ w over the number labels.
             num_items_in_batch: The number of labels in the whole optimizer step, after the shift; by default the number
                 in this batch. CE is divided by it, the number loss by num_items_in_batch × the share of number labels
                 among this batch's labels. This makes it the batch's mean over number labels times the batch's share of
@@ -215,6 +215,13 @@ class NumberTokenLoss(nn.Module):
         labels = labels.to(logits.device)
         return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
+    def label_sum(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+        """Return the number of labels that cross-entropy counts after the shift, or the sum of their weights, ()."""
+        found = self._arguments(labels, loss_weights)
+        labels, ignore = found["labels"], self.ignore_index
+        weights = checked_weights(found["loss_weights"], labels.new_zeros((), dtype=torch.float32), labels, ignore)
+        return count_labels(labels, ignore_index=ignore) if weights is None else weights[0].sum()
+
     def coverage(self, texts: Iterable[str], tokenizer: Any = None) -> Coverage:
         """Find out how many numbers of a sample of texts the number loss sees, and which it does not.
 
@@ -240,6 +247,7 @@ class NumberTokenLoss(nn.Module):
         self, labels: Tensor, weights: Tensor | None = None, num_items: Tensor | float | None = None
     ) -> dict[str, Any]:
         """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
+        check_labels(labels)
         vocab, ignore = self.number_vocab, self.ignore_index
         if self.shift:
             if labels.dim() < 2:
@@ -249,22 +257,24 @@ class NumberTokenLoss(nn.Module):
                     "row before flattening them and use shift=False"
                 )
             # Not the logits: a slice of them would be copied when it is flattened.
-            if weights is not None and weights.shape == labels.shape:
-                weights = F.pad(weights[..., 1:], (0, 1))
+            if weights is not None and weights.shape[: labels.dim()] == labels.shape:
+                each = labels.dim() - 1
+                weights = F.pad(weights.movedim(each, -1)[..., 1:], (0, 1)).movedim(-1, each)
             labels = F.pad(labels[..., 1:], (0, 1), value=ignore)
         arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": vocab, **self.options}
         arguments |= {name: getattr(self, name) for name in ("kind", "weight", "implementation", "ignore_index")}
         arguments |= {} if self.cost is None else {"cost": self.cost}
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
-            base = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
+            # Under DataParallel, transformers repeats the count for n devices, (n, 1), and multiplies the loss by n.
+            base = num_items.sum() if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
             numbers = self._counted(labels, vocab, ignore)
             checked = checked_weights(weights, vocab.token_values, labels, ignore)
             if checked is None:
                 share = numbers.sum() / count_labels(labels, ignore_index=ignore).clamp(1)
             else:
-                weight_sum = checked.sum()
-                share = (checked * numbers).sum() / weight_sum.where(weight_sum > 0, 1.0)
+                weight_sum = checked[0].sum()
+                share = (checked[1] * numbers).sum() / weight_sum.where(weight_sum > 0, 1.0)
             arguments |= {"base_count": base, "number_count": base.to(labels.device) * share}
         return arguments
 
@@ -303,7 +313,10 @@ def _get_logits(outputs: Any) -> Tensor:
     elif isinstance(outputs, tuple) and outputs and found is None:
         found = outputs[0]
     if not isinstance(found, Tensor):
-        raise TypeError(f"a {type(outputs).__name__} without logits: give logits, or outputs that have them")
+        raise TypeError(
+            f"a {type(outputs).__name__} without logits: give logits, or outputs that have them. Chunked losses, as "
+            "TRL's chunked_nll, make none: take TRL's loss_type='nll', or NumberTokenLossMixin of ntl.losses"
+        )
     return found
 
 

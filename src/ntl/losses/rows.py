@@ -12,6 +12,7 @@ from ntl.numbers import NumberVocabulary
 
 Reduction = Literal["mean", "sum", "none"]
 Index = tuple[Tensor, ...]
+Weights = tuple[Tensor, ...]  # two: of the base loss and of the number loss at each position
 
 
 class LabelRows(NamedTuple):
@@ -167,23 +168,27 @@ def count_number_labels(labels: Tensor, number_vocab: NumberVocabulary, *, ignor
     return is_number(labels, number_vocab, ignore_index).sum()
 
 
-def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor | None:
-    """Return loss_weights (...) in the type the losses are computed in, with 0 at ignored labels.
+def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, ignore_index: int) -> Weights | None:
+    """Return the weights of base loss and number loss, (...) each, in the type the losses are computed in.
 
-    Raises ValueError for a shape other than that of labels and, on a CPU, for weights that are negative or not finite.
-    On a GPU the values are not checked, since that would synchronise with the host.
+    They are those of loss_weights (...) or (..., 2), and 0 at ignored labels. Raises ValueError for another shape and,
+    on a CPU, for weights that are negative or not finite. On a GPU the values are not checked, since that would
+    synchronise with the host.
     """
     if weights is None:
         return None
-    if weights.shape != labels.shape:
-        raise ValueError(f"loss_weights must have labels' shape {tuple(labels.shape)}, not {tuple(weights.shape)}")
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    weights = weights.detach().to(logits.device, dtype).where(labels != ignore_index, 0.0)
+    shape = tuple(labels.shape)
+    if tuple(weights.shape) not in (shape, (*shape, 2)):
+        given = tuple(weights.shape)
+        raise ValueError(f"loss_weights must have labels' shape {shape}, not {given}, or two for each label")
+    dtype, counts = torch.promote_types(logits.dtype, torch.float32), labels != ignore_index
+    counts = counts if weights.dim() == labels.dim() else counts.unsqueeze(-1)
+    weights = weights.detach().to(logits.device, dtype).where(counts, 0.0)
     if weights.device.type == "cpu" and not torch.compiler.is_compiling():
         wrong = ~(weights.isfinite() & (weights >= 0))
         if wrong.any():
             raise ValueError(f"loss_weights must be finite and not negative, not {weights[wrong][0].item()}")
-    return weights
+    return (weights, weights) if weights.dim() == labels.dim() else weights.unbind(-1)
 
 
 def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -222,8 +227,17 @@ def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Check that logits (..., V) and labels (...) fit; return both, with a batch dimension added to scalar labels."""
     if logits.shape[:-1] != labels.shape or logits.dim() == 0:
         raise ValueError(f"logits (..., V) and labels (...) do not fit: {tuple(logits.shape)}, {tuple(labels.shape)}")
+    check_labels(labels)
     labels = labels.long()
     return (logits, labels) if labels.dim() else (logits.unsqueeze(0), labels.unsqueeze(0))
+
+
+def check_labels(labels: Tensor) -> None:
+    """Raise TypeError for labels that are no integers: 7.9 is not token 7."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(
+            f"labels must be token ids, which are integers, not {labels.dtype}: convert them where they end"
+        )
 
 
 def upcast(logits: Tensor) -> Tensor:

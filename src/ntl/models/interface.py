@@ -52,9 +52,9 @@ def checked_lm_head(model: Any) -> LMHead:
 
     Raises UserError for an architecture that computes its logits in another way.
     """
-    head = lm_head(model)
     was_training = model.training
     model.eval()
+    head = lm_head(model)
     ids = torch.tensor([[0, 1]], device=head.weight.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if model.config.is_encoder_decoder:
@@ -71,7 +71,7 @@ def checked_lm_head(model: Any) -> LMHead:
             f"model_type {model.config.model_type}: its logits cannot be computed from its hidden states and its head "
             "alone; a loss from hidden states cannot be used with it."
         )
-    return head
+    return lm_head(model)  # in training, adapters may drop parts of themselves
 
 
 def target_scale(config: Any) -> tuple[float, float]:
@@ -81,6 +81,11 @@ def target_scale(config: Any) -> tuple[float, float]:
 
 def _unwrapped(model: Any) -> Any:
     """Return the transformers model, adapters included, inside a PeftModel."""
+    if any(getattr(each, "alora_invocation_tokens", None) for each in getattr(model, "peft_config", {}).values()):
+        raise UserError(
+            "an activated LoRA, which begins at tokens that the PeftModel looks for: a loss from hidden states cannot "
+            "be used with it; take a loss from logits."
+        )
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
@@ -89,11 +94,11 @@ def _weight(layer: Any) -> Tensor:
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
     active = () if layer.merged or layer.disable_adapters else layer.active_adapters
-    dropouts = getattr(layer, "lora_dropout", {})
-    if any(getattr(dropouts[name], "p", 0.0) for name in active if name in dropouts):
+    dropouts = [each for name, each in layer.named_modules() if name.rpartition(".")[2] in active]
+    if any(isinstance(each, torch.nn.Dropout) and each.p for each in dropouts):
         raise UserError(
-            "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
-            "head out of the adapters, or set their dropout to 0."
+            "an adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the head "
+            "out of the adapters, or set their dropout to 0."
         )
     base = layer.get_base_layer()
     if all(name in getattr(layer, "lora_A", ()) and not layer.lora_variant.get(name) for name in active):

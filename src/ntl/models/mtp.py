@@ -156,7 +156,7 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     lost = sorted(stored.keys() - model.state_dict().keys())
     if heads := [name for name in lost if name.startswith(PARALLEL)]:
         say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
-    carried = _tensors(stored, [name for name in lost if name.startswith("mtp.")])
+    carried = _tensors(stored, [name for name in lost if ".mtp." in f".{name}"])
     for name, tensor in carried.items():
         *parents, leaf = name.split(".")
         module: nn.Module = model

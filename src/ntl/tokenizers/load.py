@@ -215,7 +215,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
     named = {str(token) for token in roles.values()}
     saved = {name: stock.init_kwargs[name] for name in chosen.options if name in stock.init_kwargs}
     settings = saved | {name: value for name, value in options.items() if name in chosen.options}
-    backend = Tokenizer.from_str(json.dumps(state))
+    backend, kept = Tokenizer.from_str(json.dumps(state)), ("padding_side", "truncation_side", "model_max_length")
     if chosen.tokenizer_class:
         backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
     return made_by(
@@ -223,6 +223,8 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
         # True would remove the space before "." and "'s" in decode, so that text would not round-trip.
         clean_up_tokenization_spaces=False,
+        chat_template=stock.chat_template,
+        **{name: getattr(stock, name) for name in kept},
         **{role: token for role, token in roles.items() if token is not None},
         **settings,
     )
@@ -251,6 +253,25 @@ def _unknown_of(model: dict) -> str | None:
 def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """The content of tokenizer.json, without the padding and truncation of the last call."""
     return json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+
+
+def text_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """The backend, with the same ids, to which what reads like a special token is text."""
+    # Not by encode_special_tokens: a model such as T5's finds ``</s>`` among its own pieces.
+    state = backend_state(tokenizer)
+    model, special = state["model"], {each["content"] for each in state["added_tokens"] if each["special"]}
+    hidden = {token: f"\ufdd0{index}" for index, token in enumerate(sorted(special))}  # no text has this character
+    for each in state["added_tokens"]:
+        each["content"] = hidden.get(each["content"], each["content"])
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {hidden.get(token, token): index for token, index in model["vocab"].items()}
+    else:
+        model["vocab"] = [[hidden.get(token, token), score] for token, score in model["vocab"]]
+    if model.get("unk_token"):
+        model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
+    if "merges" in model:
+        model["merges"] = [pair for pair in model["merges"] if not {"".join(pair), *pair} & special]
+    return Tokenizer.from_str(json.dumps(state | {"post_processor": None}))
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:

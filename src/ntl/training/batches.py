@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 
 from ntl.data.collate import IGNORE_INDEX
 from ntl.data.encoded import EncodedDataset
+from ntl.data.weights import LOSS_WEIGHTS
 
 # ---- the order of an epoch
 
@@ -123,7 +124,7 @@ class EpochSampler(TrainerCallback, Sampler[int]):
 # ---- parts of a batch
 
 # With an encoder, these have a column for each position of the decoder; all other tensors have those of the input.
-DECODER = ("decoder_input_ids", "labels")
+DECODER = ("decoder_input_ids", "labels", LOSS_WEIGHTS)
 
 
 def micro_batches(batch: dict[str, Tensor], max_tokens: int) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -131,8 +132,8 @@ def micro_batches(batch: dict[str, Tensor], max_tokens: int) -> list[tuple[Tenso
 
     Rows of similar length come together, the longest first, and columns that are padding in all of them are left out. A
     part of R rows has R times the positions of its longest input and output, at most ``max_tokens`` (0: the batch as it
-    is); a row that is longer is a part of its own. All tensors of the batch are (B,) or (B, S), except labels and
-    decoder_input_ids (B, T) of an encoder-decoder.
+    is); a row that is longer is a part of its own. All tensors are (B,) or (B, S, ...), of an encoder-decoder those of
+    ``DECODER`` (B, T, ...).
     """
     attended, is_seq2seq = batch["attention_mask"].bool(), "decoder_input_ids" in batch
     if not max_tokens:

@@ -100,7 +100,7 @@ def _number_rows(run: "RunParts", split: str) -> "NumberRows":
     parts = []
     for start in range(0, len(examples), size):
         batch = run.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
-        labels = batch.pop("labels")
+        labels, _ = batch.pop("labels"), batch.pop("loss_weights", None)
         with torch.no_grad():
             logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
         parts.append(number_rows(logits.float().cpu(), labels, vocab.to("cpu"), IGNORE_INDEX))

@@ -122,15 +122,18 @@ class RunParts:
         Those of plain text are ``Packed``: their examples are not the rows of the split.
         """
         if split not in self._encoded:
+            config = self.config
             encoded = encode_dataset(
                 lambda: self.rows(split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
                 key=self.prepared.content_key(split),
                 decoder_only=not self.model.config.is_encoder_decoder,
-                max_length=self.config.trainer.max_input_length,
-                keep_target=self.config.objective.keep_target,
+                max_length=config.trainer.max_input_length,
+                keep_target=config.objective.keep_target,
                 chat=self.chat,
+                weighted=bool(getattr(config.dataset, "weight", "")),
+                exclude=config.dataset.exclude_numbers,
                 log=self.say,
             )
             if self.dataset.metrics == "likelihood":
@@ -200,8 +203,9 @@ class RunParts:
 
         Its ``forward(**batch)`` returns a `JointLoss`: scalars in training and one value per example (B,) in
         evaluation. In training, ``counts`` (2,) passes the denominators of the whole step, sums over its batches of
-        ``count(labels)``: how many labels the base term and the number term count. An objective that predicts tokens
-        may keep ``diagnosed``, as `NextToken` does; it is then logged.
+        ``count(labels)``: how many labels the base term and the number term count. Where examples have weights, both
+        also get ``loss_weights``. An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is
+        then logged.
         """
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
@@ -263,6 +267,9 @@ class RunParts:
         ):
             if about[lost]:
                 self.say(f"{about[lost]:,} of {total:,} {named} examples {what}; {remedy}.")
+        if not about.get("excluded", 1):
+            pattern = self.config.dataset.exclude_numbers
+            self.say(f"dataset.exclude_numbers={pattern}: it matches no number of the {named} answers.")
 
 
 def _texts(rows: TextRows) -> Iterator[str]:

@@ -14,6 +14,7 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
+from ntl.data.weights import LOSS_WEIGHTS
 from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
 from ntl.losses.sums import FLAT, HEAD, means
@@ -148,8 +149,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 row = (number * ranks + self.args.process_index) * size
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
-        counts = torch.stack([self._objective().count(batch["labels"]) for batch in batches]).sum(0)
+        counts = torch.stack([self._count(batch) for batch in batches]).sum(0)
         return batches, self._sum_over_ranks(counts)
+
+    def _count(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        weights = {LOSS_WEIGHTS: batch[LOSS_WEIGHTS]} if LOSS_WEIGHTS in batch else {}
+        return self._objective().count(batch["labels"], **weights)
 
     def _sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         if self.args.world_size == 1:
@@ -162,7 +167,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     ) -> torch.Tensor:
         inputs = self._prepare_inputs(inputs)
         if self.config.normalization is Normalization.micro_batch:
-            num_items_in_batch = self._objective().count(inputs["labels"])
+            num_items_in_batch = self._count(inputs)
         parts, losses = micro_batches(inputs, self.config.max_tokens_per_batch), []
         for number, (_, part) in enumerate(parts, 1):
             # Ranks average their gradients once, however many parts each of them has.

@@ -244,3 +244,18 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
     torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
     with pytest.raises(UserError, match="it has 2 heads beside its own"):
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_weights_belong_to_the_labels_of_each_head(kind: dict[str, Any]) -> None:
+    objective, batch = _objective(_model("llama"), heads=3, **kind), _batch()
+    rows = {name: values[[0, 0, 1]] for name, values in batch.items()}
+    weights = torch.tensor([[2.0], [1.0], [0.0]]).expand(batch["labels"].shape)
+    expected, gradients = _gradients(objective, rows)
+    found, own = _gradients(objective, batch | {"loss_weights": weights}, objective.count(batch["labels"], weights))
+    torch.testing.assert_close(torch.stack(found.flat), torch.stack(expected.flat))
+    _same(own, gradients)
+    ones = torch.ones(*batch["labels"].shape, 2)
+    with torch.no_grad():
+        joints = [objective.eval()(**batch, **more) for more in ({}, {"loss_weights": ones})]
+    torch.testing.assert_close(torch.stack(joints[1].flat), torch.stack(joints[0].flat), rtol=0, atol=0)

@@ -143,3 +143,33 @@ def test_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
     message = rf"loss\.implementation={implementation}: supports only the losses of ntl\.losses"
     with pytest.raises(UserError, match=message):
         next_token(model("gpt2"), "loss=ntl_was", terms=own)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_weights_of_1_change_no_bit_and_a_row_of_weight_2_is_the_row_twice(family: str, implementation: str) -> None:
+    ids = torch.arange(32).view(4, 8) % 13 + 1
+    labels = ids.masked_fill(torch.arange(32).view(4, 8) % 5 == 0, -100)
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+    batch |= {"decoder_input_ids": ids} if family == "t5" else {}
+    for loss in ("ce", "ntl_was"):
+        objective = next_token(model(family), f"loss={loss}", f"loss.implementation={implementation}")
+
+        def of(objective: Any, batch: dict[str, torch.Tensor], **weights: torch.Tensor) -> list[torch.Tensor]:
+            counts = objective.count(batch["labels"], **weights) if objective.training else None
+            joint = objective(**batch, counts=counts, **weights)
+            return [joint.total, *(value.to(joint.total.dtype) for value in joint.flat)]
+
+        ones, twos = torch.ones(4, 8), torch.tensor([2.0, 1.0, 1.0, 0.0]).unsqueeze(1).expand(4, 8)
+        rows = [0, 0, 1, 2]
+        for mode in (True, False):
+            objective.train(mode)
+            expected = of(objective, batch)
+            for weights in (ones, torch.stack([ones, ones], dim=-1)):
+                assert all(map(torch.equal, of(objective, batch, loss_weights=weights), expected))
+        objective.train()
+        repeated = of(objective, {name: values[rows] for name, values in batch.items()})
+        torch.testing.assert_close(of(objective, batch, loss_weights=twos), repeated, rtol=1e-5, atol=1e-6)
+        without = of(objective, batch, loss_weights=torch.stack([ones, 0 * ones], dim=-1))
+        assert [value.item() for value in without[3:5]] == [0, 0]
+        torch.testing.assert_close(without[1:3], of(objective, batch)[1:3])

@@ -4,6 +4,7 @@ A split without a file of its own gets the training questions whose seeded hash 
 hashes, so that they land in one split, and the shares are exact, of the different questions.
 """
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -31,6 +32,7 @@ from ntl.data.chat import known_columns, said_in
 from ntl.data.dataset import Example, Log, Material, TextDataset, numbered
 from ntl.data.files import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
+from ntl.data.weights import checked
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
 from ntl.numbers.written import NAMES, read_value, rewrite
@@ -46,9 +48,13 @@ LONGEST = 1 << 24
 
 
 class Pool:
-    """The rows of a table, the place of each, and a seeded hash of what is asked, or of a text that answers nothing."""
+    """The rows of a table, the place of each, and a seeded hash of what is asked, or of a text that answers nothing.
 
-    def __init__(self, rows: list[tuple[str, Turns]], seed: int) -> None:
+    ``weights`` are those of `Example`, empty where there are none.
+    """
+
+    def __init__(self, rows: list[tuple[str, Turns]], seed: int, weights: list[str]) -> None:
+        self.weights = weights
         self.places, self.rows = [place for place, _ in rows], [row for _, row in rows]
         texts = ("".join(before) + (question or answer) for question, answer, *before in self.rows)
         digests = (blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8)).digest() for text in texts)
@@ -89,7 +95,11 @@ class Own(TextDataset):
                 order = np.argsort(pool.hashes[indices], kind="stable")
                 chosen[split] = pool, np.sort(indices[order[:most]])
                 warnings.append(f"{split}: {most:,} of {len(indices):,} rows are used (dataset.{split}_rows={most}).")
-        splits = {split: _examples(split, [pool.rows[i] for i in indices]) for split, (pool, indices) in chosen.items()}
+        for split in ("train", "validation") if config.weight else ():
+            pool, indices = chosen[split]
+            if not any(np.atleast_2d(json.loads(pool.weights[index]))[:, -1].any() for index in indices):
+                raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
+        splits = {split: _examples(split, *each) for split, each in chosen.items()}
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
@@ -130,9 +140,10 @@ class Own(TextDataset):
         return tables
 
     def _read(self, table: Table) -> Pool:
-        rows = list[tuple[str, Turns]]()
+        rows, weights = list[tuple[str, Turns]](), list[str]()
         for place, cells in table.read(self.columns):
             try:
+                cells, weight = self._weight(cells) if self.config.weight else (cells, "")
                 row = self.row(cells)
                 "".join(row or ()).encode()
             except UnicodeEncodeError as error:
@@ -141,11 +152,36 @@ class Own(TextDataset):
                 raise UserError(f"{place}: {error}.") from error
             if row:
                 rows.append((place, row))
+                weights += [weight] if weight else []
         if not rows:
             raise UserError(f"{table.label}:1: no rows.")
         if any(len(row) > 2 for _, row in rows):
             rows = [(place, (*row, "")[:3]) for place, row in rows]
-        return Pool(rows, self.config.seed)
+        return Pool(rows, self.config.seed, weights)
+
+    def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """The cells as they are without weights, and the weight of the answer as of `ntl.data.dataset.Example`."""
+        name, weight = self.config.weight, 1.0
+        if name in cells:
+            weight = checked(cells[name], name)
+        messages = cells.get("messages")
+        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+            return cells, json.dumps(weight)
+        *before, last = messages
+        if any(checked(each.get(name) or 0, name) for each in before):
+            raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
+        weight *= 1.0 if last.get(name) is None else checked(last[name], name)
+        parts = last.get("content")
+        if not isinstance(parts, list):
+            return cells, json.dumps(weight)
+        if self.config.answers == "number":
+            raise ValueError("an answer that is one number has no parts; set dataset.answers=reasoning, or text")
+        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+            raise ValueError("the content of the last message is a list, but not of {text, " + name + "}")
+        weights = [weight * (1.0 if part.get(name) is None else checked(part[name], name)) for part in parts]
+        content = "".join(part["text"] for part in parts)
+        of_parts = [[len(part["text"]), each] for part, each in zip(parts, weights, strict=True)]
+        return {**cells, "messages": [*before, {**last, "content": content}]}, json.dumps(of_parts)
 
     def _shared_out(self, pool: Pool, missing: list[str]) -> dict[str, tuple[Pool, np.ndarray]]:
         """The rows of ``train``, and of the splits that are cut from it."""
@@ -181,11 +217,12 @@ class File(Own):
         return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Those of the question, then that of the answer; or those that are known by their names."""
-        wanted = [*self.config.columns, self.config.answer]
+        """Those of the question, then that of the answer; or those that are known by their names; and the weight's."""
+        wanted, weight = [*self.config.columns, self.config.answer], self.config.weight
         if wanted == ["question", "answer"] and not set(wanted) <= set(names):
-            return known_columns(names) or wanted
-        return wanted
+            wanted = known_columns(names) or wanted
+        # The weights of messages may stand in these alone.
+        return [*wanted, weight] if weight and (weight in names or wanted != ["messages"]) else wanted
 
     def row(self, cells: dict[str, Any]) -> Turns | None:
         config, before = self.config, list[str]()
@@ -252,7 +289,7 @@ class Text(Own):
     config: TextConfig
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        return [self.config.column]
+        return [self.config.column, *([self.config.weight] if self.config.weight else [])]
 
     def open(self, path: Path) -> dict[str, Table]:
         if suffix_of(path) not in PLAIN_TEXT:
@@ -289,9 +326,14 @@ def _is_blank(line: tuple[int, str]) -> bool:
     return not line[1].strip()
 
 
-def _examples(split: str, rows: list[Turns]) -> Iterator[Example]:
-    for example, (_, _, *before) in zip(numbered(split, [row[:2] for row in rows]), rows, strict=True):
-        yield {**example, "before": before[0]} if before else example
+def _examples(split: str, pool: Pool, indices: np.ndarray) -> Iterator[Example]:
+    rows = [pool.rows[index] for index in indices]
+    for index, example, (_, _, *before) in zip(indices, numbered(split, [row[:2] for row in rows]), rows, strict=True):
+        if before:
+            example["before"] = before[0]
+        if pool.weights:
+            example["weight"] = pool.weights[index]
+        yield example
 
 
 def _overlaps(pools: dict[str, Pool], rows_are: str) -> list[str]:

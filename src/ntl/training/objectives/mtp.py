@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -25,25 +25,26 @@ from ntl.training.objectives.next_token import NextToken
 from ntl.training.weights import is_sharded
 
 # (head, its state) -> its weighted loss
-HeadLoss = Callable[[int, torch.Tensor], torch.Tensor]
+HeadLoss = Callable[[int, Tensor], Tensor]
 
 
-def labels_ahead(labels: torch.Tensor, ahead: int, ends: Sequence[int]) -> torch.Tensor:
+def labels_ahead(labels: Tensor, ahead: int, ends: Sequence[int]) -> Tensor:
     """Return the labels (B, T) of the head that predicts ``ahead`` tokens beyond the next one.
 
     They are -100 where ``labels`` are, beyond the end of a row, and beyond an end token, which no head looks across: in
     packed text, another document begins there.
     """
-    shifted = _ahead(labels, ahead)
+    shifted = _ahead(labels, ahead, IGNORE_INDEX)
     for between in range(ahead):
         for end in ends:
-            shifted = shifted.masked_fill(_ahead(labels, between) == end, IGNORE_INDEX)
+            shifted = shifted.masked_fill(_ahead(labels, between, IGNORE_INDEX) == end, IGNORE_INDEX)
     return shifted
 
 
-def _ahead(labels: torch.Tensor, places: int) -> torch.Tensor:
-    width = labels.shape[1]
-    return nn.functional.pad(labels, (0, places), value=IGNORE_INDEX)[:, places : places + width]
+def _ahead(values: Tensor, places: int, beyond: int) -> Tensor:
+    """Return values (B, T, ...) moved by some places, with ``beyond`` at the end."""
+    end = values.new_full((values.shape[0], places, *values.shape[2:]), beyond)
+    return torch.cat([values[:, places:], end], dim=1)[:, : values.shape[1]]
 
 
 class MultiTokenPrediction(NextToken):
@@ -64,27 +65,29 @@ class MultiTokenPrediction(NextToken):
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        counts: torch.Tensor | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        labels: Tensor,
+        counts: Tensor | None = None,
+        loss_weights: Tensor | None = None,
     ) -> JointLoss:
         """Compute the total, and sums and counts of the terms of each head.
 
         ``labels`` (B, T) are the next tokens, as of `NextToken`, and ``counts`` (H, 2) the denominators of the total in
-        training, by default those of this batch.
+        training, by default those of this batch. A head's labels have their weights.
         """
         how = "reference"
         if self.training:
             how = how if counts is None else self._implementation(input_ids.device)
-            counts = self.count(labels) if counts is None else counts
+            counts = self.count(labels, loss_weights) if counts is None else counts
         heads = Heads(self.model, self.settings, input_ids, attention_mask)
         found: dict[int, JointLoss] = {}
 
-        def loss(index: int, states: torch.Tensor) -> torch.Tensor:
+        def loss(index: int, states: Tensor) -> Tensor:
             over = None if counts is None else counts[index]
             diagnosed = self.diagnosed
-            joint = self._of_head(heads.read(states), self._labels(labels, index), over, how)
+            own = self._labels(labels, index), over, self._weights(loss_weights, index), how
+            joint = self._of_head(heads.read(states), *own)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
@@ -95,28 +98,32 @@ class MultiTokenPrediction(NextToken):
         of_heads = tuple(head for index in range(self.num_heads) for head in found[index].heads)
         return found[0]._replace(total=total, heads=of_heads)
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return how many labels CE and NTL count at each head, (H, 2)."""
-        return torch.stack([self._count(self._labels(labels, index)) for index in range(self.num_heads)])
+    def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+        """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""
+        of_heads = [(self._labels(labels, each), self._weights(loss_weights, each)) for each in range(self.num_heads)]
+        return torch.stack([self._count(*of_head) for of_head in of_heads])
 
-    def _labels(self, labels: torch.Tensor, ahead: int) -> torch.Tensor:
+    def _labels(self, labels: Tensor, ahead: int) -> Tensor:
         return labels_ahead(labels, ahead, own_end_ids(self.model))
 
+    def _weights(self, loss_weights: Tensor | None, ahead: int) -> Tensor | None:
+        return None if loss_weights is None else _ahead(loss_weights, ahead, 0)
+
     def _of_head(
-        self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str
+        self, hidden_BTD: Tensor, labels: Tensor, counts: Tensor | None, weights: Tensor | None, how: str
     ) -> JointLoss:
         if how == "linear":
-            joint = self._from_hidden(hidden_BTD, labels, counts)
+            joint = self._from_hidden(hidden_BTD, labels, counts, weights)
         else:
             logits_BTV = lm_head(self.model).logits(hidden_BTD)
-            joint = self._from_logits(logits_BTV, labels, counts, how)
+            joint = self._from_logits(logits_BTV, labels, counts, weights, how)
         correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
         if not self.training:
-            hits = (logits_BTV.argmax(-1) == labels) & (labels != IGNORE_INDEX)
-            correct = SumCount(hits.sum(-1), joint.base.count)
+            counted, _ = self._counted(labels, weights)
+            correct = SumCount(((logits_BTV.argmax(-1) == labels) * counted).sum(-1), joint.base.count)
         return joint._replace(heads=((joint.base, joint.number, correct),))
 
-    def _total(self, heads: Heads, loss: HeadLoss) -> torch.Tensor:
+    def _total(self, heads: Heads, loss: HeadLoss) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time
         if again and not is_sharded(self.model):
             modules = nn.ModuleList(heads.modules)
@@ -132,7 +139,7 @@ class MultiTokenPrediction(NextToken):
         return total
 
 
-def _maybe_again(again: bool, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+def _maybe_again(again: bool, function: Callable[..., Tensor], *args: Any) -> Tensor:
     return checkpoint(function, *args, use_reentrant=False) if again else function(*args)  # pyright: ignore
 
 
@@ -143,7 +150,7 @@ class _OneAtATime(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: Tensor, *parameters: Tensor) -> Tensor:
         gradients = _Gradients(1 + len(parameters))
         totals = []
         for chain in heads.chains:
@@ -172,7 +179,7 @@ class _OneAtATime(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
@@ -183,9 +190,9 @@ class _Gradients:
     """Sums of the gradients of some tensors, None for one without any."""
 
     def __init__(self, count: int) -> None:
-        self._sums: list[torch.Tensor | None] = [None] * count
+        self._sums: list[Tensor | None] = [None] * count
 
-    def add(self, output: torch.Tensor, gradient: Any, leaf: torch.Tensor, parameters: Any) -> torch.Tensor:
+    def add(self, output: Tensor, gradient: Any, leaf: Tensor, parameters: Any) -> Tensor:
         """Add the gradients of the parameters; return that of the leaf."""
         with torch.autocast(leaf.device.type, enabled=False):
             own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
@@ -193,7 +200,7 @@ class _Gradients:
             self.add_to(place, each)
         return torch.zeros_like(leaf) if own is None else own
 
-    def add_to(self, place: int, gradient: torch.Tensor | None) -> None:
+    def add_to(self, place: int, gradient: Tensor | None) -> None:
         held = self._sums[place]
         if held is None:
             # A copy, which may be changed in place: what autograd returns for two tensors may be one.
@@ -201,6 +208,6 @@ class _Gradients:
         elif gradient is not None:
             held.add_(gradient)
 
-    def scaled(self, factor: torch.Tensor) -> list[torch.Tensor | None]:
+    def scaled(self, factor: Tensor) -> list[Tensor | None]:
         """Return the sums times a factor. They are no longer held here."""
         return [None if each is None else each.mul_(factor.to(each.dtype)) for each in self._sums]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig
@@ -18,7 +18,7 @@ from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
 from ntl.losses.kinds import Terms
-from ntl.losses.rows import NumberRows, number_rows
+from ntl.losses.rows import NumberRows, checked_weights, number_index, number_rows, weighted
 from ntl.losses.sums import SumCount, mean
 from ntl.models import LMHead, embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
@@ -48,7 +48,7 @@ class NextToken(nn.Module):
         # A mixture of experts has a router loss, which balances the load of the experts.
         self.router_weight = getattr(model.config, "router_aux_loss_coef", 0.0)
         self.diagnosing = False
-        self.diagnosed: torch.Tensor | None = None
+        self.diagnosed: Tensor | None = None
         self._automatic: str | None = None
         chosen = terms.implementation
         if chosen in ("fused", "linear") and not terms.knows:
@@ -58,11 +58,12 @@ class NextToken(nn.Module):
 
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        decoder_input_ids: torch.Tensor | None = None,
-        counts: torch.Tensor | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        labels: Tensor,
+        decoder_input_ids: Tensor | None = None,
+        counts: Tensor | None = None,
+        loss_weights: Tensor | None = None,
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
@@ -74,43 +75,47 @@ class NextToken(nn.Module):
             labels, decoder_input_ids: (B, T). Labels are shifted already, those at t are predicted at t, or -100.
             counts: (2,), the denominators of the total in training. If not given, they are the counts of this batch,
                 and the implementation is ``reference``, as in evaluation.
+            loss_weights: (B, T) or (B, T, 2), as of ``ntl.losses.ce_ntl``; the counts are then sums of weights.
         """
         how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
-            return self._from_hidden(hidden_BTD, labels, counts)
+            return self._from_hidden(hidden_BTD, labels, counts, loss_weights)
         more: dict[str, Any] = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         more |= {"output_router_logits": self.training} if self.router_weight else {}
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **more)
-        return self._from_logits(output.logits, labels, counts, how, output)
+        return self._from_logits(output.logits, labels, counts, loss_weights, how, output)
 
-    def _from_hidden(self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> JointLoss:
+    def _from_hidden(
+        self, hidden_BTD: Tensor, labels: Tensor, counts: Tensor | None, loss_weights: Tensor | None
+    ) -> JointLoss:
         head = lm_head(self.model)
-        joint = self._joint_loss(hidden_BTD, labels, counts, "linear", head)
+        joint = self._joint_loss(hidden_BTD, labels, counts, loss_weights, "linear", head)
         rows_of = partial(linear_number_rows, hidden_BTD, head)
         self._diagnose(rows_of, labels)
-        return self._with_ntl_was(joint, rows_of, labels)
+        return self._with_ntl_was(joint, rows_of, labels, loss_weights)
 
     def _from_logits(
-        self, logits_BTV: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str, output: Any = None
+        self, logits_BTV: Tensor, labels: Tensor, counts: Any, loss_weights: Tensor | None, how: str, output: Any = None
     ) -> JointLoss:
         rows_of = partial(number_rows, logits_BTV)
         self._diagnose(rows_of, labels)
         if how != "reference":
-            joint = self._joint_loss(logits_BTV, labels, counts, how)
-            joint = self._with_ntl_was(joint, rows_of, labels)
+            joint = self._joint_loss(logits_BTV, labels, counts, loss_weights, how)
+            joint = self._with_ntl_was(joint, rows_of, labels, loss_weights)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
-            total = joint.total + mean(aux_sum, cast(torch.Tensor, counts)[0])
+            total = joint.total + mean(aux_sum, cast(Tensor, counts)[0])
             return joint._replace(total=total, aux_sum=aux_sum.detach())
-        number_vocab, terms = self._number_vocab_on(logits_BTV.device), self.terms
-        ce_sum = self._sum(terms.base, logits_BTV, labels, number_vocab)
+        terms, number = self.terms, self.terms.number if self.terms.numbers else ntl_was
+        of_base, of_number = checked_weights(loss_weights, logits_BTV, labels, IGNORE_INDEX) or (None, None)
+        ce_sum = self._sum(terms.base, logits_BTV, labels, of_base)
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
-            ntl_sum = self._sum(terms.number if terms.numbers else ntl_was, logits_BTV, labels, number_vocab)
+            ntl_sum = self._sum(number, logits_BTV, labels, of_number)
         if self.training:
-            labelled, numbers = self._count(labels)
+            labelled, numbers = self._count(labels, loss_weights)
             aux_sum = self._router_loss(output, ce_sum) * labelled
         else:
-            labelled, numbers = (mask.sum(-1) for mask in self._label_masks(labels))
+            labelled, numbers = (mask.sum(-1) for mask in self._counted(labels, loss_weights))
             aux_sum, counts = torch.zeros_like(ce_sum), None
         over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
@@ -129,7 +134,7 @@ class NextToken(nn.Module):
         return self._automatic
 
     def _joint_loss(
-        self, inputs: torch.Tensor, labels: torch.Tensor, counts: Any, how: str, head: LMHead | None = None
+        self, inputs: Tensor, labels: Tensor, counts: Any, weights: Tensor | None, how: str, head: LMHead | None = None
     ) -> JointLoss:
         joint = joint_loss(
             self.terms,
@@ -139,46 +144,66 @@ class NextToken(nn.Module):
             head=head,
             ignore_index=IGNORE_INDEX,
             counts=(counts[0], counts[1]),
+            loss_weights=weights,
             implementation=how,
         )
         # The total is divided by the given counts; the log needs the counts of this batch.
-        labelled, numbers = self._count(labels)
+        labelled, numbers = self._count(labels, weights)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
     @torch.no_grad()
-    def _with_ntl_was(self, joint: JointLoss, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> JointLoss:
+    def _with_ntl_was(
+        self, joint: JointLoss, rows_of: Callable[..., NumberRows], labels: Tensor, loss_weights: Tensor | None
+    ) -> JointLoss:
         if self.terms.numbers:
             return joint
         vocab = self._number_vocab_on(labels.device)
-        total = ntl_was(rows_of(labels, vocab, IGNORE_INDEX), labels, vocab, reduction="sum")
+        weights = checked_weights(loss_weights, vocab.token_values, labels, IGNORE_INDEX)
+        total = self._sum(ntl_was, rows_of(labels, vocab, IGNORE_INDEX), labels, weights[1] if weights else None)
         return joint._replace(number=SumCount(total, joint.number.count))
 
-    def _diagnose(self, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> None:
+    def _diagnose(self, rows_of: Callable[..., NumberRows], labels: Tensor) -> None:
         if self.diagnosing or not self.training:
             with torch.no_grad():
                 rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
             self.diagnosed = diagnostic_sums(rows, per_example=not self.training)
 
-    def _router_loss(self, output: Any, ce_sum: torch.Tensor) -> torch.Tensor:
+    def _router_loss(self, output: Any, ce_sum: Tensor) -> Tensor:
         return self.router_weight * output.aux_loss if self.router_weight else torch.zeros_like(ce_sum)
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return how many labels CE and NTL count, (2,)."""
-        return self._count(labels)
+    def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+        """Return how many labels CE and NTL count, (2,), or the sums of their weights."""
+        return self._count(labels, loss_weights)
 
-    def _count(self, labels: torch.Tensor) -> torch.Tensor:
-        return torch.stack([mask.sum() for mask in self._label_masks(labels)])
+    def _count(self, labels: Tensor, loss_weights: Tensor | None) -> Tensor:
+        return torch.stack([each.sum() for each in self._counted(labels, loss_weights)])
 
-    def _label_masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        numbers = self.terms.counted(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
-        return labels != IGNORE_INDEX, numbers
+    def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return what each position counts in the denominators of CE and NTL, (B, T) each."""
+        vocab = self._number_vocab_on(labels.device)
+        labelled, numbers = labels != IGNORE_INDEX, self.terms.counted(labels, vocab, IGNORE_INDEX)
+        weights = checked_weights(loss_weights, vocab.token_values, labels, IGNORE_INDEX)
+        return (labelled, numbers) if weights is None else (weights[0], weights[1] * numbers)
 
     def _sum(
-        self, loss: Callable[..., torch.Tensor], logits_BTV: torch.Tensor, labels: torch.Tensor, vocab: NumberVocabulary
-    ) -> torch.Tensor:
-        if self.training:
-            return loss(logits_BTV, labels, vocab, reduction="sum")
-        return loss(logits_BTV, labels, vocab, reduction="none").sum(-1)
+        self,
+        loss: Callable[..., Tensor],
+        inputs: Tensor | NumberRows,
+        labels: Tensor,
+        weights: Tensor | None,
+    ) -> Tensor:
+        vocab = self._number_vocab_on(labels.device)
+        if self.training and weights is None:
+            return loss(inputs, labels, vocab, reduction="sum")
+        losses = weighted(loss(inputs, labels, vocab, reduction="none"), weights)
+        if not self.training:
+            return losses.sum(-1)
+        # The order of a sum without weights, so that weights of 1 change no bit.
+        is_base = loss is self.terms.base
+        index = (
+            (labels != IGNORE_INDEX).nonzero(as_tuple=True) if is_base else number_index(labels, vocab, IGNORE_INDEX)[0]
+        )
+        return (losses if index is None else losses[index]).sum()
 
     def _number_vocab_on(self, device: torch.device) -> NumberVocabulary:
         if self.number_vocab.values.device != device:

@@ -1,0 +1,52 @@
+"""A loss in transformers' Trainer and TRL's SFTTrainer, with weights of labels from the batches."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from ntl.losses.module import NumberTokenLoss
+
+LOSS_WEIGHTS = "loss_weights"
+
+
+class NumberTokenLossMixin:
+    """Makes a trainer minimise a `NumberTokenLoss`: ``class NTLTrainer(NumberTokenLossMixin, SFTTrainer)``.
+
+    The loss is computed as in transformers' Trainer, from the logits of one forward pass, whatever the trainer itself
+    does. Batches may have ``loss_weights``, as of `NumberTokenLoss.forward`; CE is then the weighted mean over the
+    optimizer step.
+
+    Args:
+        number_token_loss: The loss. All other arguments are those of the trainer.
+    """
+
+    def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.number_token_loss = number_token_loss
+        self.compute_loss_func: Any = number_token_loss.compute_loss_func
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        weights = inputs.get(LOSS_WEIGHTS)
+        inputs = {name: value for name, value in inputs.items() if name != LOSS_WEIGHTS} | {"use_cache": False}
+        self.compute_loss_func = partial(self.number_token_loss.compute_loss_func, loss_weights=weights)
+        # That of transformers, which a trainer such as SFTTrainer overrides.
+        trainer: Any = next(each for each in type(self).__mro__ if each.__name__ == "Trainer")
+        return trainer.compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
+        trainer: Any = self
+        items = super()._get_num_items_in_batch(batch_samples, device)  # pyright: ignore[reportAttributeAccessIssue]
+        if items is None:
+            return None
+        # In place of the labels that the trainer counts, the weights of those that the loss counts.
+        first = int(getattr(trainer, "_loss_shifts_labels", True))
+        counted = [each.get("shift_labels", each["labels"][..., first:]) for each in batch_samples]
+        ours = [self.number_token_loss.label_sum(each["labels"], each.get(LOSS_WEIGHTS)) for each in batch_samples]
+        sums = torch.stack([sum(ours), sum((each != -100).sum() for each in counted)]).to(device)  # pyright: ignore
+        if trainer.args.average_tokens_across_devices and trainer.args.world_size > 1:
+            sums = trainer.accelerator.reduce(sums, reduction="sum")
+        return items * sums[0] / sums[1].clamp(min=1)
