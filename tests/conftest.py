@@ -4,13 +4,11 @@ import gc
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zipfile import ZipFile
 
@@ -25,7 +23,7 @@ import pytest
 from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
 
-from ntl.config import compose, folders
+from ntl.config import compose, composition
 from ntl.results import RunRecord
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
@@ -34,6 +32,9 @@ settings.register_profile(
     "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
+
+# A test's own folder is set as any plain value, so that a combination of groups is composed once for all tests.
+composition._VALUE = re.compile(rf"{composition._VALUE.pattern}|(output|data)_dir=('[\w./+-]*'|[\w./+-]*)")
 
 # rouge-score imports absl, whose handler closes its stream when Hydra sets logging up anew: never pytest's own file.
 get_absl_handler().python_handler.stream = sys.__stderr__
@@ -218,19 +219,3 @@ def timed_record() -> Callable[..., RunRecord]:
         return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
 
     return make
-
-
-@pytest.fixture
-def add_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str, str], None]:
-    """``add_recipe(package, module, config)``: two files of docs/extending.md, a module and a YAML, are in the tree."""
-
-    def add(package: ModuleType, module: str, config: str) -> None:
-        recipes = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
-        found = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", recipes, re.M | re.S))
-        shutil.copytree(folders.CONFIG_DIR, tmp_path / "config")
-        (tmp_path / Path(module).name).write_text(found[module])
-        (tmp_path / config).write_text(found[config])
-        monkeypatch.setattr(folders, "CONFIG_DIR", tmp_path / "config")
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-
-    return add

@@ -1,9 +1,11 @@
 """A loss that is a function and a YAML, those of docs/extending.md, is reached by its name everywhere."""
 
 import csv
+import re
 import runpy
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +14,27 @@ import torch
 from ntl import NumberTokenLoss, losses
 from ntl.benchmarks.implementations import Setting
 from ntl.benchmarks.losses import benchmark, token_losses
-from ntl.config import compose
+from ntl.config import compose, folders
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import terms_of
 
-CURVES = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "loss_curves.py"))
+ROOT = Path(__file__).resolve().parents[2]
+CURVES = runpy.run_path(str(ROOT / "scripts" / "loss_curves.py"))
 DIGITS = NumberVocabulary.from_values([float("nan"), *range(10)])
 
 
 @pytest.fixture
-def added(add_recipe: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """``relative.py`` and ``ntl_relative.yaml`` of the recipe, added to the tree."""
     kinds.kinds()  # registers all existing losses first
-    add_recipe(losses, "src/ntl/losses/relative.py", "config/loss/ntl_relative.yaml")
+    recipes = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", recipes, re.M | re.S))
+    shutil.copytree(folders.CONFIG_DIR, tmp_path / "config")
+    (tmp_path / "relative.py").write_text(found["src/ntl/losses/relative.py"])
+    (tmp_path / "config" / "loss" / "ntl_relative.yaml").write_text(found["config/loss/ntl_relative.yaml"])
+    monkeypatch.setattr(folders, "CONFIG_DIR", tmp_path / "config")
+    monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
     monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
     yield
     sys.modules.pop("ntl.losses.relative", None)

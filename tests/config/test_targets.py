@@ -31,8 +31,13 @@ def _set(config: Any, path: str, value: object) -> None:
     setattr(config, key, value)
 
 
-@pytest.mark.parametrize("path", [*ROOMS, f"{BESIDE}_target_"])
-@pytest.mark.parametrize("target", ["os.system", "ntl.lossesx.f", ""])
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        *((path, "os.system") for path in (*ROOMS, f"{BESIDE}_target_")),
+        *(("loss.number._target_", target) for target in ("ntl.lossesx.f", "")),
+    ],
+)
 def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, tmp_path: Path) -> None:
     config = composed("loss=ntl_was_squashed", "beside=expectation", "dataset=noisy_numbers")
     _set(config, path, target)

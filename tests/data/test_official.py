@@ -209,6 +209,7 @@ def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Pa
     assert fingerprint["licence"].startswith("Reddit's API terms")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_files_of_rjokes(data_root: Path, tmp_path: Path) -> None:
     prepared = made(RJokes, tmp_path, allow_dev_training=True)

@@ -66,13 +66,7 @@ def example():
     return make
 
 
-MODEL = _Model(
-    {
-        END: {WORD: 0.5, 4: 0.25, 6: 0.125},
-        WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6},
-        4: {END: 0.9},
-    }
-)
+MODEL = _Model({END: {WORD: 0.5, 4: 0.25, 6: 0.125}, WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6}, 4: {END: 0.9}})
 
 
 def test_by_hand(example) -> None:

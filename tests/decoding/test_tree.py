@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, prompts
 
 from ntl.config import UserError
-from ntl.decoding.tree import (
-    BARE,
-    DEAD,
-    ENDS,
-    FRACTION,
-    POINT,
-    START,
-    WHOLE,
-    NumberTokens,
-    advance,
-    read_numbers,
-)
+from ntl.decoding.tree import BARE, DEAD, ENDS, FRACTION, POINT, START, WHOLE, NumberTokens, advance, read_numbers
 from ntl.numbers import parse_number
 
 NUMBER = re.compile(r"\s*[-+−]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")

@@ -109,6 +109,7 @@ def test_a_preemption_a_requeue_and_a_time_limit(tmp_path: Path) -> None:
     assert "Requeued job" in log_of(tmp_path, limited)
 
 
+@pytest.mark.soak
 def test_one_run_of_two_tasks_is_that_of_torchrun_also_after_a_time_limit(tmp_path: Path) -> None:
     words = ["dataset=noisy_numbers", "loss=ce", *SMALL, "trainer=ddp", "seed=1", "trainer.max_steps=1500"]
     words += ["model.dropout=0.1", "trainer.eval_steps=500"]

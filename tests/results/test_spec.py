@@ -61,11 +61,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
             "row: WAS,",
             r"mine\.yaml: primary at scale 'tiny'\.row: table 'mine' has no row 'WAS' that runs",
         ),
-        (
-            "metric: test/mae, named",
-            "metric: test/r2, named",
-            r"primary at scale 'tiny': 'test/r2' is no shown column",
-        ),
+        ("metric: test/mae, named", "metric: test/r2, named", r"primary at scale 'tiny': 'test/r2' is no shown column"),
         ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
         (
             "title: A table",

@@ -105,6 +105,7 @@ def test_the_quickstart_runs_products_with_one_seed(verdict: Callable[..., Verdi
     assert found.cells[1].text.endswith("; added when the records had been seen")
 
 
+@pytest.mark.slow
 def test_the_larger_scale_counts(tmp_path: Path, published: list[RunRecord]) -> None:
     """Of the published records; NTL-WAS minus CE is unclear in arithmetic at tiny, and worse at hour."""
     arithmetic = """      - {task: arithmetic, table: table2, metric: interpolate/mae}
@@ -117,6 +118,7 @@ def test_the_larger_scale_counts(tmp_path: Path, published: list[RunRecord]) -> 
     assert found.tasks["arithmetic"].scale == "hour"
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
     spec, names = load_verdicts(), {"table2": "arithmetic", "table5": "multiplication", "table7": "arithmetic"}
     spec.claims = [claim for claim in spec.claims if {cell.table for cell in claim.cells} & names.keys()]

@@ -173,6 +173,7 @@ def test_the_model_takes_this_folder_where_the_hub_is_not(
     assert source(compose([*MODEL, here, f"model.path={tmp_path}"]).model) == str(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_quickstart_prints_its_table_and_answers(
     stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)
 # Characters that users can type between :// and the host, encoded or not.
 LOGINS = st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:%/", min_size=1, max_size=30)
 HOSTS = st.sampled_from(["host", "host.example:8080", "127.0.0.1:9"])
-OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+OFTEN = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ PINNED_COMPUTED = [8571018, 24258657, 16253366, 1364780]
 @WAYS
 def test_each_example_is_as_likely_at_each_place(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "DRAWN", drawn)
-    n, epochs = 48, 4000
+    n, epochs = 48, 1500
     positions = np.arange(n)
     counts = np.zeros((n, n))
     for epoch in range(epochs):

@@ -15,15 +15,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Gran
 
 from ntl.config import UserError, compose
 from ntl.evaluation import score_predictions
-from ntl.training.checkpoints import (
-    KEEP,
-    by_step,
-    keep_newest,
-    newest_whole,
-    prune,
-    step_of,
-    write_manifest,
-)
+from ntl.training.checkpoints import KEEP, by_step, keep_newest, newest_whole, prune, step_of, write_manifest
 from ntl.training.predictor import predict
 from ntl.training.train import train
 from ntl.training.weights import load_model, load_sharded, save_model

@@ -119,19 +119,12 @@ def test_copies_by_hand() -> None:
         (
             "separate",
             [[5, 6, 10, 11, 12, PAD], [7, 20, PAD, PAD, PAD, PAD], [5, 6, MASK, MASK, MASK, END]],
-            [
-                [IGNORED, 10, 11, 12, END, IGNORED],
-                [20, END, *[IGNORED] * 4],
-                [IGNORED, 10, 11, 12, IGNORED, IGNORED],
-            ],
+            [[IGNORED, 10, 11, 12, END, IGNORED], [20, END, *[IGNORED] * 4], [IGNORED, 10, 11, 12, IGNORED, IGNORED]],
         ),
         (
             "concatenate",
             [[5, 6, 10, 11, 12, END, 5, 6, MASK, MASK, MASK, END], [7, 20, *[PAD] * 10]],
-            [
-                [IGNORED, 10, 11, 12, END, IGNORED, IGNORED, 10, 11, 12, IGNORED, IGNORED],
-                [20, END, *[IGNORED] * 10],
-            ],
+            [[IGNORED, 10, 11, 12, END, IGNORED, IGNORED, 10, 11, 12, IGNORED, IGNORED], [20, END, *[IGNORED] * 10]],
         ),
     ):
         masking = _masking(fraction=1.0, copy=copy, min_answer=2)

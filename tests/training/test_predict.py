@@ -1,12 +1,14 @@
 """scripts/predict.py: questions, and test splits decoded again."""
 
 import json
+import math
 import runpy
 from pathlib import Path
 
 import pytest
 
-from ntl.evaluation import read_predictions
+from ntl.evaluation import read_predictions, score_predictions
+from ntl.evaluation.interval import conformal_quantile
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
 from ntl.training import decode
@@ -14,6 +16,7 @@ from ntl.training.checkpoints import is_taken, only_one
 from ntl.training.predictor import predict
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
+TRAINED = ["dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2"]
 
 
 def questions(data: Path, count: int = 30) -> list[str]:
@@ -104,7 +107,7 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
 
 
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pytest.CaptureFixture[str]) -> None:
-    finished = copy_of("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2")
+    finished = copy_of(*TRAINED)
     path = finished / "predictions.jsonl"
     before = path.read_bytes()
     assert len({row["prediction"] for row in read_predictions(path)[1]}) > 3
@@ -152,3 +155,63 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
     predict(link)
     assert taken == [True]
     assert not is_taken(finished)
+
+
+# ---- intervals
+
+
+def held(folder: Path, name: str, level: float) -> tuple[float, float, float]:
+    """Coverage and width of the intervals of a predictions file, and the quantile of its validation scores."""
+    header, rows = read_predictions(folder / name)
+    scores = [math.inf if score is None else score for score in header["calibration"]["scores"]]
+    quantile, least = conformal_quantile(scores, level), header["calibration"]["least_spread"]
+    half = [quantile * (max(row["sd"], least) if least else 1) for row in rows]
+    errors = [abs(float(row["prediction"]) - float(row["answer"])) for row in rows]
+    covered = [error <= each * (1 + 1e-12) for error, each in zip(errors, half, strict=True)]
+    return sum(covered) / len(covered), 2 * sum(half) / len(half), quantile
+
+
+def test_intervals_of_answers_are_those_that_are_scored(
+    copy_of, small, prepared, asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of(*TRAINED)
+    by_number = ["decoding=expectation", "decoding.num_beams=20"]
+    # Calibrated once, and kept.
+    data = prepared(small(TRAINED[0])) / "test.jsonl"
+    question = json.loads(data.read_text().partition("\n")[0])["question"]
+    first = asked(question, "--interval", "0.8", model=folder)
+    kept = folder / "predictions-greedy-1-calibration.jsonl"
+    header, rows = read_predictions(kept)
+    assert (len(header["calibration"]["scores"]), rows) == (20, [])
+    stamp = kept.stat().st_mtime_ns
+    assert asked(question, "--interval", "0.8", model=folder) == first
+    assert kept.stat().st_mtime_ns == stamp
+    main([str(folder), question, "--interval", "0.8"])
+    low, high = first[0]["interval"]
+    assert f"{first[0]['answer']} [{low:.12g}, {high:.12g}]" in capsys.readouterr().out
+    # With the scores of a predictions file, which has those of its own decoding.
+    for words, name in (([], "predictions-greedy-1.jsonl"), (by_number, "predictions-expectation-20.jsonl")):
+        path = predict(folder, [*words, "decoding.interval_rows=15"], say=[].append)
+        assert path.name == name
+        metrics, expected = score_predictions(path).metrics, held(folder, name, 0.9)
+        assert [metrics["test/coverage_90"], metrics["test/width_90"]] == pytest.approx(expected[:2])
+        (line,) = asked(question, "--interval", "0.8", *words, model=folder)
+        low, high = line["interval"]
+        unit = max(line["sd"], 0.01) if words else 1
+        assert line["level"] == 0.8
+        assert (low + high) / 2 == pytest.approx(float(line["answer"]))
+        assert high - low == pytest.approx(2 * held(folder, name, 0.8)[2] * unit)
+    assert (
+        read_predictions(folder / "predictions-greedy-1.jsonl")[1] == read_predictions(folder / "predictions.jsonl")[1]
+    )
+
+
+def test_an_interval_that_cannot_be_had_is_one_line(finished: Path, asked) -> None:
+    with pytest.raises(UserError, match=r"--interval 0\.99: an interval of level 0\.99 needs 99 validation answers or"):
+        asked("what?", "--interval", "0.99", model=finished)
+    with pytest.raises(UserError, match=r"--interval 0\.9: too many validation answers have no number"):
+        asked("what?", "--interval", "0.9", model=finished)
+    with pytest.raises(UserError, match="it is for questions"):
+        main([str(finished), "--interval", "0.9"])
+    with pytest.raises(UserError, match="without validation answers"):
+        asked("what?", "--interval", "0.9", model=finished / "checkpoints" / "checkpoint-12")

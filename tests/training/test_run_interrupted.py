@@ -70,7 +70,7 @@ def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, out
     assert other[0].metrics != record.metrics
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.sets(st.integers(1, STEPS), min_size=1, max_size=2), schedule=st.sampled_from(list(SCHEDULES)))
 def test_a_resume_at_any_step_gives_the_same_bits(steps, schedule, small, outcome, straight, run_interrupted) -> None:
     """The same bits after an interruption in each of these steps, the last ones of which come while it is resumed."""

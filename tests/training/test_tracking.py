@@ -103,6 +103,7 @@ def test_offline_without_a_key_and_never_a_prompt(wandb, tmp_path: Path, monkeyp
     assert "tracking" not in seen["config"]
 
 
+@pytest.mark.slow
 def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client

@@ -42,17 +42,11 @@ def _parameters(trainer: ObjectiveTrainer) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
 
 
-@pytest.mark.parametrize(
-    ("family", "loss"),
-    [
-        ("decoder", "ntl_was"),
-        ("t5", "gce_ntl_was"),
-    ],
-)
+@pytest.mark.parametrize(("family", "loss"), [("decoder", "ntl_was"), ("t5", "gce_ntl_was")])
 def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> None:
-    settings = [f"loss={loss}", "trainer.max_steps=10", "trainer.max_grad_norm=0.5"]
+    settings = [f"loss={loss}", "trainer.max_steps=6", "trainer.max_grad_norm=0.5"]
     trainers = []
-    for size, accumulated in ((16, 1), (8, 2), (4, 4)):
+    for size, accumulated in ((16, 1), (4, 4)):
         batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
         made = parts(*settings, *batches, dataset="multiplication")
         if family == "t5":

@@ -25,10 +25,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1},
     "granite": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "logits_scaling": 6.0},
 }
-KINDS = [
-    *({"variant": variant} for variant in ("independent", "causal", "linear")),
-    {"kind": "sequential"},
-]
+KINDS = [*({"variant": variant} for variant in ("independent", "causal", "linear")), {"kind": "sequential"}]
 KIND_NAMES = [next(iter(kind.values())) for kind in KINDS]
 
 
