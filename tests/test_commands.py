@@ -209,7 +209,7 @@ def test_the_commands_in_a_place_of_other_letters_and_from_elsewhere(tmp_path: P
     assert "the first 20,000.00 € -> 20000.00; the unit '€' is left out." in said
     assert re.search(r"^ *Was kostet \$\d\d,5 m²\? ", said, re.M)  # as --worst prints it
     made = sorted(path.name for path in place.iterdir() if path.name[0] != ".")
-    assert made == [TABLE, "data", "läufe 日本", "tabellen ö"]
+    assert made == [TABLE, "data", "läufe 日本"]  # a table without a record is not written
 
 
 TRAINS = sorted(command for command in TYPED if re.search(r"train\.py (?!.*--help)", command))
