@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2100, "training": 3650, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3500},
-    **{"decoding": 900, "evaluation": 1400, "results": 3940, "launch": 900, "benchmarks": 900},
-    **{"config": 2700, "system": 800},
+    **{"losses": 2400, "training": 3670, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3700},
+    **{"decoding": 900, "evaluation": 1520, "results": 3950, "launch": 900, "benchmarks": 900},
+    **{"config": 2740, "system": 800},
 }
 MAX_FILES = 178
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -25,6 +25,8 @@ MISTAKES = {
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
     "--nonsense": ("unrecognized arguments: --nonsense", "--help says what is taken"),
     "-m loss=[ce,mse]": ("loss=[ce,mse]: name one choice", "-m loss=ce,mse"),
+    "=3": ("=3: not a setting of the form key=value",),
+    "experiment=3": ("experiment=3: no such choice",),
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
