@@ -3,7 +3,6 @@
 import gc
 import io
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -23,7 +22,7 @@ import pytest
 from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
 
-from ntl.config import compose, composition
+from ntl.config import compose
 from ntl.results import RunRecord
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
@@ -32,9 +31,6 @@ settings.register_profile(
     "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
-
-# A test's own folder is set as any plain value, so that a combination of groups is composed once for all tests.
-composition._VALUE = re.compile(rf"{composition._VALUE.pattern}|(output|data)_dir=('[\w./+-]*'|[\w./+-]*)")
 
 # rouge-score imports absl, whose handler closes its stream when Hydra sets logging up anew: never pytest's own file.
 get_absl_handler().python_handler.stream = sys.__stderr__

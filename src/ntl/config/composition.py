@@ -278,7 +278,9 @@ def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
     return pickle.dumps(_composed(overrides))
 
 
-_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|base='[^'$]*'")
+_VALUE = re.compile(
+    r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|(output|data)_dir=('[\w./+-]*'|[\w./+-]*)|base='[^'$]*'"
+)
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
@@ -362,7 +364,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         if key != "decoding":
             config = from_values(literal(plain(config)), override, [quoted(override)])
         elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
-            config.decoding = cast("Any", OmegaConf.to_object(_composed([quoted(override)])["decoding"]))
+            config.decoding = cast("Any", OmegaConf.to_object(_raw([quoted(override)])["decoding"]))
     config.output_dir = str(folder.parent)
     # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
     parts = {group: getattr(config, group) for group in ("model", "tokenizer")}
