@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2400, "training": 3670, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3700},
-    **{"decoding": 900, "evaluation": 1520, "results": 3950, "launch": 900, "benchmarks": 900},
+    **{"decoding": 900, "evaluation": 1530, "results": 3950, "launch": 900, "benchmarks": 900},
     **{"config": 2740, "system": 800},
 }
 MAX_FILES = 178
