@@ -27,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     if chosen.worst < 0:
         raise UserError(f"--worst {chosen.worst}: must be 0 or more.")
+    if chosen.worst and chosen.rule:
+        raise UserError(f"--rule {chosen.rule}: --worst sorts by the rule default; leave one of the two out.")
     from ntl.evaluation.evaluate import find_predictions, print_metrics, print_worst
 
     path = find_predictions(chosen.run, chosen.outputs)

@@ -1,9 +1,11 @@
 """A wrong command line ends in one line on standard error and exit code 2, before torch is imported."""
 
 import errno
+import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +34,10 @@ MISTAKES = {
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
     f"output_dir={'a' * 300}": ("output_dir=aaa", "aaa: File name too long; give another path."),
-    f"-m seed=1,2 output_dir={__file__}/a": ("test_cli.py/a/.sweep", "Not a directory; give another path."),
+    f"-m seed=1,2 {shlex.quote(f'output_dir={__file__}/a')}": (
+        "test_cli.py/a/.sweep",
+        "Not a directory; give another path.",
+    ),
 }
 
 
@@ -40,10 +45,10 @@ FLAGS = ("--help", "--cfg job", "-c job")
 
 # train.py as the command line runs it, many times in one process, since the imports take most of the time.
 PROGRAM = """
-import contextlib, io, json, runpy, sys
+import contextlib, io, json, runpy, shlex, sys
 outcomes = {}
 for line in json.loads(sys.argv[2]):
-    sys.argv, out, err = ["train.py", *line.split()], io.StringIO(), io.StringIO()
+    sys.argv, out, err = ["train.py", *shlex.split(line)], io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             runpy.run_path(PATH, run_name="__main__")
@@ -155,6 +160,15 @@ def test_output_that_nobody_reads_ends_quietly(
     # Leaving the block closed the stream, as the interpreter's end would; that must not raise either.
     assert code == CLOSED
     assert capsys.readouterr().err == ""
+
+
+def test_a_sign_that_the_locale_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    with monkeypatch.context() as patch:
+        stream = io.TextIOWrapper(raw, encoding="ascii")
+        patch.setattr(sys, "stdout", stream)
+        assert report(lambda: print("Zürich")) == 0
+    assert raw.getvalue() == b"Z\\xfcrich\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(errno.EACCES, 2), (errno.EIO, 1)])

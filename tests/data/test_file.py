@@ -273,7 +273,7 @@ def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None
         again = Prepared(before.dataset, data_dir)
         again.prepare()
         assert again.digests() == digests
-        with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back\."):
+        with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back, or"):
             Prepared(before.dataset, tmp_path / "elsewhere").prepare()
 
 

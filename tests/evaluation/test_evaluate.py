@@ -59,6 +59,13 @@ def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     assert lines[-1] == ":mode, :median, :mean: constant answers, taken from the training targets"
 
 
+def test_rows_are_lines_where_nothing_has_a_width(outputs, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    main(["abc123", "--outputs", str(outputs), "--rule", "default+magnitudes+percent"])
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.split()]
+    assert {"median_error", "mape_clipped", "within_1_percent"} <= {*names}
+
+
 def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads(tmp_path, capsys):
     rows = [("2,500,000", "2.5 million"), ("945,392", "943597"), ("12", "12%"), ("3", "3")]
     lines = [{"split": "test", "id": str(n), "answer": a, "prediction": p} for n, (a, p) in enumerate(rows)]
@@ -73,6 +80,11 @@ def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads
     assert printed[-1] == "misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234"
     with pytest.raises(SystemExit):
         main([str(tmp_path / "p.jsonl"), "--rule", "magnitudes"])
+    with pytest.raises(UserError, match="--worst sorts by the rule default"):
+        main([str(tmp_path / "p.jsonl"), "--rule", "default+percent", "--worst", "1"])
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}, "metrics": "text"}, lines)
+    with pytest.raises(UserError, match="answers of this run are no numbers"):
+        main([str(tmp_path / "p.jsonl"), "--rule", "default+percent"])
 
 
 def test_finding_a_run(outputs):

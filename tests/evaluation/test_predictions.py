@@ -60,6 +60,7 @@ def test_malformed(tmp_path):
         ([ROWS[0]], "FILE:1: no header of predictions"),
         ([{"header": HEADER | {"schema": 2}}], "FILE:1: schema 2 is not 1"),
         ([{"header": HEADER}, ROWS[0], {"split": "test", "id": "1", "answer": "1"}], "FILE:3: the row lacks"),
+        ([{"header": HEADER}, ROWS[0] | {"prediction": 12}], "FILE:2: 'prediction' is 12, not a text in quotes"),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
     ):
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]

@@ -5,6 +5,7 @@ Hydra and omegaconf are imported inside functions, since one of the mistakes is 
 
 import argparse
 import errno
+import io
 import os
 import re
 import sys
@@ -144,6 +145,8 @@ def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted
     has the package. Given as a name, ``"ntl.training.train:main"``, its module is imported here for the same reason.
     When the reader of standard output is gone (``... | head``), the command ends silently.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error: a sign that the locale lacks is no traceback
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return _exit_code(main, interrupted, extra)

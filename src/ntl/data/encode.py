@@ -58,13 +58,13 @@ def encode_dataset(
         chat: The template that questions and answers go through, if any.
         weighted: Rows may have a ``weight``, which their answers' tokens get (``ntl.data.dataset.Example``).
         exclude: A regular expression; the tokens of answers that it matches have weight 0 in the number loss.
-            ``about["excluded"]`` counts them.
+            ``about["excluded"]`` counts them, of ``about["numbers"]``.
     """
     reader = getattr(tokenizer, "reader", "")
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
     parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
-    parts += ["weighted"] * weighted + ["exclude", exclude] * bool(exclude)
+    parts += ["weighted"] * weighted + ["excluded of", exclude] * bool(exclude)
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     settings: dict[str, Any] = {"decoder_only": decoder_only, "max_length": max_length, "keep_target": keep_target}
     settings |= {"chat": chat, "weighted": weighted, "exclude": exclude}
@@ -88,7 +88,7 @@ def write_encoded(
     folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False, weights: int = 0
 ) -> None:
     """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    about: dict[str, int] = {"truncated": 0, "unknown": 0, **({"excluded": 0} if weights > 1 else {})}
+    about: dict[str, int] = {"truncated": 0, "unknown": 0, **({"excluded": 0, "numbers": 0} if weights > 1 else {})}
     names = ["tokens", "offsets", *(["values"] if with_values else []), *(["weights"] if weights else [])]
     total, offsets, longest = 0, 1, {"question": 0, "answer": 0, "example": 0}
     with ExitStack() as stack:
@@ -170,6 +170,7 @@ class Block(NamedTuple):
     unknown: int = 0
     weights: np.ndarray | None = None
     excluded: int = 0
+    numbers: int = 0
 
 
 class Encoder:
@@ -220,7 +221,7 @@ class Encoder:
             questions, question_numbers = self._encode([row["question"] for row in rows])
             answers, answer_numbers = self._encode(prefixed)
         unknown = sum(self.unknown in q or self.unknown in a for q, a in zip(questions, answers, strict=True))
-        truncated, excluded, values, texts, weights = 0, 0, [], [], []
+        truncated, excluded, numbers, values, texts, weights = 0, 0, 0, [], [], []
         for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
             if not self.decoder_only:
                 question.append(self.end)
@@ -238,8 +239,8 @@ class Encoder:
                     values[-1] = _target(rows[index])
             texts += self.prefix + question[first:], answer
             if self.texts is not None:
-                own, left_out = self._weights(rows[index], self.texts(answer))
-                excluded += left_out
+                own, left_out, of = self._weights(rows[index], self.texts(answer))
+                excluded, numbers = excluded + left_out, numbers + of
                 weights += np.ones((len(texts[-2]), *own.shape[1:]), np.float32), own
         return Block(
             np.fromiter(chain.from_iterable(texts), self.dtype),
@@ -249,19 +250,20 @@ class Encoder:
             unknown,
             np.concatenate(weights) if weights else None,
             excluded,
+            numbers,
         )
 
-    def _weights(self, row: Row, texts: list[bytes]) -> tuple[np.ndarray, int]:
-        """The weights of an answer's tokens, and how many of these are numbers that are left out."""
+    def _weights(self, row: Row, texts: list[bytes]) -> tuple[np.ndarray, int, int]:
+        """The weights of an answer's tokens, how many of these are numbers that are left out, and of how many."""
         try:
             own = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
         except ValueError as error:
             raise UserError(f"{_quoted(row)}: {error}.") from error
         if self.pattern is None:
-            return own, 0
+            return own, 0, 0
         left_out = matched(texts, self.pattern)
-        numbers = sum(any(chr(byte) in "0123456789" for byte in texts[place]) for place in np.flatnonzero(left_out))
-        return np.stack([own, own * ~left_out], axis=-1), numbers
+        numbers = np.array([any(chr(byte) in "0123456789" for byte in text) for text in texts], bool)
+        return np.stack([own, own * ~left_out], axis=-1), int((numbers & left_out).sum()), int(numbers.sum())
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""

@@ -153,7 +153,9 @@ class Prepared:
         found = self.find() if files else None
         return sha256_changes(files, _digests(read_manifest(found))) if found else ""
 
-    def prepare(self, log: Log = logger.info, *, verify: bool = False, download: bool = True) -> Path:
+    def prepare(
+        self, log: Log = logger.info, *, verify: bool = False, download: bool = True, warn: bool = True
+    ) -> Path:
         """Make the prepared files if they are missing, check them if they exist; returns their folder.
 
         Atomic, and safe against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
@@ -166,7 +168,7 @@ class Prepared:
             path = found / f"{split}.jsonl"
             if verify or not path.is_file() or path.stat().st_size != entry["bytes"]:
                 _checked(found, split, manifest)
-        for warning in manifest.get("remarks", {}).get("warnings", []):
+        for warning in manifest.get("remarks", {}).get("warnings", []) if warn else []:
             log(warning)
         return found
 
@@ -204,7 +206,8 @@ class Prepared:
             if key not in now or contents_of(now[key]) != content:
                 raise UserError(
                     f"{getattr(config, key)}: gone, or changed since this run was named by its content, {content}, of "
-                    "which no prepared copy is left; put it back."
+                    f"which no prepared copy is left in {self.data_dir.resolve()}; put it back, or work in the folder "
+                    "that the run was made in."
                 )
         named = (path for key in contents for path in now[key])
         files = [file for path in named for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]

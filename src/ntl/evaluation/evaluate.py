@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from ntl.system.errors import UserError
 from ntl.system.files import sha256_of
 
 PREDICTIONS = "predictions.jsonl"
+UNBOUNDED = 10_000
 OTHER_FILE = (
     "warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs): edited, "
     "cut, of another run, or decoded again; restore them, or remove the record and train again."
@@ -43,6 +45,8 @@ def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
     from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
 
     metrics = score_predictions(path, rule).metrics
+    if rule and not any(name.endswith(f"@{rule}") for name in metrics):
+        raise UserError(f"--rule {rule}: answers of this run are no numbers, which a rule could read; leave it out")
     if as_json:
         print(json.dumps({name: json_value(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
     else:
@@ -83,10 +87,11 @@ def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[st
 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(headings):
-        table.add_column(name, overflow="fold", justify="left" if index < left else "right")
+        table.add_column(name, overflow="fold", no_wrap=name == "metric", justify="left" if index < left else "right")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    # A file or a pipe has no width: each row is a line, for grep and sort.
+    Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNBOUNDED).print(table)
 
 
 def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:

@@ -69,6 +69,8 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
     for number, row in enumerate(rows, FIRST_ROW_LINE):
         if lacking := sorted(_ROWS[header["metrics"]] - row.keys()):
             raise UserError(f"{path}:{number}: the row lacks {lacking[0]!r}")
+        if wrong := next((name for name in sorted(_ANSWER) if not isinstance(row.get(name, ""), str)), ""):
+            raise UserError(f"{path}:{number}: {wrong!r} is {row[wrong]!r}, not a text in quotes")
         first = seen.setdefault((row["split"], row["id"]), number)
         if first != number:
             raise UserError(f"{path}:{number}: id {row['id']!r} of split {row['split']!r} is on line {first} already")

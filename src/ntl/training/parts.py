@@ -267,9 +267,16 @@ class RunParts:
         ):
             if about[lost]:
                 self.say(f"{about[lost]:,} of {total:,} {named} examples {what}; {remedy}.")
-        if not about.get("excluded", 1):
-            pattern = self.config.dataset.exclude_numbers
-            self.say(f"dataset.exclude_numbers={pattern}: it matches no number of the {named} answers.")
+        if "excluded" not in about:
+            return
+        excluded, numbers = about["excluded"], about["numbers"]
+        pattern = f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}"
+        if not excluded:
+            self.say(f"{pattern}: it matches no number of the {named} answers.")
+        elif excluded == numbers:
+            self.say(f"{pattern}: it matches every number of the {named} answers: none is in the number loss.")
+        elif split == "train":
+            self.say(f"{pattern}: it leaves {excluded:,} of {numbers:,} number tokens out of the number loss.")
 
 
 def _texts(rows: TextRows) -> Iterator[str]:

@@ -92,7 +92,7 @@ def _with_steps(config: Config) -> Config:
     if not any(getattr(config.trainer, name) for name in DERIVED):
         return config
     prepared = Prepared(build(config.dataset), config.data_dir)
-    prepared.prepare(say)
+    prepared.prepare(say, warn=False)  # the run does
     rows = prepared.fingerprint()["rows"]["train"]
     if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
         from ntl.training.parts import RunParts
