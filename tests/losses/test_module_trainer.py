@@ -104,6 +104,15 @@ def test_a_row_of_weight_2_is_the_row_twice(tmp_path: Path) -> None:
     assert weighted_losses(tmp_path, [1.0, 1.0], 2)[1:] != pytest.approx(twice[1:], rel=1e-3)
 
 
+def test_a_trainer_that_would_drop_the_weights_is_an_error(tmp_path: Path) -> None:
+    loss, collate = NumberTokenLoss(DIGITS, shift=True), WeightedCollator(default_data_collator, "w")
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, remove_unused_columns=False)
+    data, compute = [{**row, "w": 2.0} for row in ROWS], loss.compute_loss_func
+    trainer = Trainer(trainer_of(tmp_path, None).model, arguments, collate, data, compute_loss_func=compute)
+    with pytest.raises(TypeError, match=r"the batches have loss_weights, which this trainer .* NumberTokenLossMixin"):
+        trainer.train()
+
+
 def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> None:
     """Unless both smooth alike."""
     loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.2)

@@ -19,6 +19,7 @@ from ntl.losses.joint import ce_ntl
 from ntl.losses.kinds import Terms, kinds
 from ntl.losses.rows import check_labels, check_vocabulary, checked_weights, count_labels
 from ntl.losses.sums import JointLoss
+from ntl.losses.trainer import LOSS_WEIGHTS
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
 from ntl.numbers.coverage import Coverage, coverage
@@ -205,10 +206,10 @@ class NumberTokenLoss(nn.Module):
         factor differs from the label_smoothing of this loss.
 
         Raises:
-            TypeError: The outputs have no logits, or there are no labels.
+            TypeError: The outputs have no logits, there are no labels, or the trainer does not pass on loss_weights.
         """
-        if not (self._warned or torch.compiler.is_compiling()):
-            self._warn_of_dropped_smoothing()
+        if not torch.compiler.is_compiling():
+            self._check_trainer(loss_weights)
         logits = _get_logits(outputs)
         if labels is None:
             raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
@@ -286,9 +287,16 @@ class NumberTokenLoss(nn.Module):
         logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
         ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
 
-    def _warn_of_dropped_smoothing(self) -> None:
-        dropped = _find_trainer_smoothing()
-        if dropped in (None, 0, self._smoothing):
+    def _check_trainer(self, loss_weights: Tensor | None) -> None:
+        found = _trainer_frame()
+        batch = found.get("inputs")
+        if loss_weights is None and isinstance(batch, Mapping) and LOSS_WEIGHTS in batch:
+            raise TypeError(
+                "the batches have loss_weights, which this trainer does not give to the loss: derive it from "
+                "NumberTokenLossMixin of ntl.losses"
+            )
+        dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
+        if self._warned or dropped in (None, 0, self._smoothing):
             return
         self._warned = True
         warnings.warn(
@@ -320,20 +328,20 @@ def _get_logits(outputs: Any) -> Tensor:
     return found
 
 
-def _find_trainer_smoothing() -> float | None:
-    """Return the label_smoothing_factor of the calling trainer, or None without one.
+def _trainer_frame() -> dict[str, Any]:
+    """Return the local variables of the calling trainer's method, empty without one.
 
     A trainer does not pass itself to its loss function, so it is searched for in the call stack.
     """
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame is None:
-            return None
+            break
         caller = frame.f_locals.get("self")
         if hasattr(caller, "compute_loss_func") and hasattr(caller, "args"):
-            return getattr(getattr(caller, "args", None), "label_smoothing_factor", None)
+            return frame.f_locals
         frame = frame.f_back
-    return None
+    return {}
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:
