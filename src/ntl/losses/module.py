@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from ntl.losses.fast import LMHead
 from ntl.losses.joint import ce_ntl
 from ntl.losses.kinds import Terms, kinds
-from ntl.losses.rows import check_labels, check_vocabulary, checked_weights, count_labels
+from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights, count_labels
 from ntl.losses.sums import JointLoss
-from ntl.losses.trainer import LOSS_WEIGHTS
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
 from ntl.numbers.coverage import Coverage, coverage

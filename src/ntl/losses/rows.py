@@ -12,6 +12,7 @@ from ntl.numbers import NumberVocabulary
 
 Reduction = Literal["mean", "sum", "none"]
 Index = tuple[Tensor, ...]
+LOSS_WEIGHTS = "loss_weights"  # in batches
 Weights = tuple[Tensor, ...]  # two: of the base loss and of the number loss at each position
 
 

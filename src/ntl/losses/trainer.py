@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ntl.losses.rows import LOSS_WEIGHTS
+
 if TYPE_CHECKING:
     from ntl.losses.module import NumberTokenLoss
-
-LOSS_WEIGHTS = "loss_weights"
 
 
 class NumberTokenLossMixin:
