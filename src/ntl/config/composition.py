@@ -283,9 +283,16 @@ _VALUE = re.compile(
 )
 
 
-def _raw(overrides: Sequence[str]) -> DictConfig:
-    """As Hydra composes them: each combination of groups once, in which plain values are set as Hydra sets them."""
+def _set(node: DictConfig, overrides: Sequence[str]) -> None:
+    """Set values as Hydra sets them."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for each in OverridesParser.create().parse_overrides(list(overrides)):
+        OmegaConf.update(node, each.key_or_group, each.value(), merge=True)
+
+
+def _raw(overrides: Sequence[str]) -> DictConfig:
+    """As Hydra composes them: each combination of groups once, in which plain values are set."""
     from hydra.errors import HydraException
 
     if own_folders:  # their files may change
@@ -294,8 +301,7 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     rest = [override for override in overrides if override not in values]
     raw = pickle.loads(_pickled(tuple(rest), folders.CONFIG_DIR))
     try:
-        for each in OverridesParser.create().parse_overrides(values):
-            OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
+        _set(raw, values)
     except (HydraException, OmegaConfBaseException):
         return _composed(overrides)  # which says what is wrong
     return raw
@@ -322,8 +328,6 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
 
     UserError, which names ``where``, for a key or a type that no schema has.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     node = OmegaConf.structured(root.Config)
     try:
         for key, value in migrate_targets(values).items():
@@ -333,8 +337,8 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
             else:
                 merged = _merged(key, value) if isinstance(value, Mapping) else value
                 OmegaConf.update(node, key, merged, merge=merged is value)
-        for each in OverridesParser.create().parse_overrides(list(overrides)):
-            OmegaConf.update(node, each.key_or_group, each.value(), merge=True)
+        if overrides:
+            _set(node, overrides)
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
         why = "" if overrides else "; written by another version of ntl?"

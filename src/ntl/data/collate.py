@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ntl.config.loss import MaskConfig
-from ntl.data.weights import LOSS_WEIGHTS
+from ntl.losses.rows import LOSS_WEIGHTS
 from ntl.models.special import pad_id
 from ntl.numbers.text import signed_log
 

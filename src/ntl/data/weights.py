@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-LOSS_WEIGHTS = "loss_weights"
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -107,7 +106,9 @@ class WeightedCollator:
         self.texts = TokenTexts(tokenizer) if self.pattern else None
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        import torch
+        import torch  # with what needs it, since a table is read without it
+
+        from ntl.losses.rows import LOSS_WEIGHTS
 
         kept = [{name: value for name, value in each.items() if name not in self.columns} for each in examples]
         batch, weights = self.collator(kept), [self._weights(each) for each in examples]

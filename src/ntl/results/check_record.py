@@ -4,13 +4,12 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ntl.config.composition import compose, from_values
 from ntl.config.identity import recorded, run_id
 from ntl.results.load import RECORD
-from ntl.results.match import WEIGHTS, leaves, plan_table, row_name, row_records
+from ntl.results.match import leaves, plan_table, row_name, row_records, with_weights_of
 from ntl.results.packing import unpack_bits
 from ntl.results.record import RunRecord, read_record
 from ntl.results.spec import load_table_spec, table_names
@@ -46,8 +45,7 @@ def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tupl
 def _config(record: RunRecord) -> Iterator[str]:
     """The overrides give the config, and the config the id and the seed."""
     config = compose(record.overrides)
-    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
-    given = replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
+    given = with_weights_of(record, config)
     # Weights that lie here have the hash of their files as their id; a record names that of its own.
     if run_id(config if run_id(config) == record.id else given) != record.id:
         yield f"its overrides give the id {run_id(given)}"
@@ -104,10 +102,10 @@ def _rows(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[tuple[s
     scale = record.config.get("scale", {}).get("name")
     for spec in map(load_table_spec, table_names()):
         for block, plans in plan_table(spec, scale) if scale in spec.scales else ():
-            found = {row_name(plan.row): row_records(plan, [record]) for plan in plans if plan.overrides}
-            for name in (name for name, runs in found.items() if runs):
-                beside = [run for plan in plans for run in row_records(plan, published).values()]
-                devices = {run.device for run in beside if run.seed == record.seed} - {record.device}
+            names = [row_name(plan.row) for plan in plans if plan.overrides and row_records(plan, [record])]
+            of_seed = [run for run in published if run.seed == record.seed] if names else []
+            devices = {run.device for plan in plans for run in row_records(plan, of_seed).values()} - {record.device}
+            for name in names:
                 where = f"{spec.name} at {scale}, {block.title or spec.title}, row {name}, seed {record.seed}"
                 line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices))}, this one on "
                 yield where, f"{line}{record.device}: a pair must not mix processors" if devices else ""

@@ -147,6 +147,12 @@ def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
     return config, run_id(config)
 
 
+def with_weights_of(record: RunRecord, config: Config) -> Config:
+    """The config with the weights and the tokenizer that the record names, wherever they lie here."""
+    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
+    return replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
+
+
 def _is_run(record: RunRecord, plan: RowPlan) -> bool:
     # Without what changes no id, and in one order: rows then share what they have in common.
     beside = tuple(word for word in plan.overrides if word.startswith("beside"))
@@ -155,8 +161,7 @@ def _is_run(record: RunRecord, plan: RowPlan) -> bool:
     config, name = _of_seed(tuple(words), record.seed)
     typed = {override_key(word) for word in (*plan.overrides, *record.overrides)}
     if config.model.pretrained and not typed & {f"{group}.path" for group in WEIGHTS}:
-        paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
-        name = run_id(replace(config, **{key: replace(getattr(config, key), path=path) for key, path in paths.items()}))
+        name = run_id(with_weights_of(record, config))
     decoded = record.config.get("decoding", {}).get("name") == config.decoding.name
     wanted = plain(config.beside) | (plain(_composed(beside).beside) if beside else {})
     return record.id == name and decoded and not lacking_readings(record.config, wanted)

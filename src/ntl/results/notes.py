@@ -163,8 +163,10 @@ def _devices(rows: Sequence[Row]) -> str:
         for record in row.records.values():
             found.setdefault((row.spec.group, record.seed), set()).add(record.device)
     mixed = sorted({seed for (_, seed), devices in found.items() if len(devices) > 1})
-    which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}" if mixed else ""
-    return f"Not all rows of {which} ran on the same kind of processor." if mixed else ""
+    if not mixed:
+        return ""
+    which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}"
+    return f"Not all rows of {which} ran on the same kind of processor."
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from ntl.data.collate import IGNORE_INDEX
 from ntl.data.encoded import EncodedDataset
-from ntl.data.weights import LOSS_WEIGHTS
+from ntl.losses.rows import LOSS_WEIGHTS
 
 # ---- the order of an epoch
 

@@ -14,9 +14,9 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
-from ntl.data.weights import LOSS_WEIGHTS
 from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
+from ntl.losses.rows import LOSS_WEIGHTS
 from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.arguments import training_arguments
