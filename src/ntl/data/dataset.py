@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
@@ -30,9 +31,7 @@ class Example(TypedDict):
     question: str
     answer: str
     before: NotRequired[str]  # earlier messages, as JSON
-    weight: NotRequired[
-        str
-    ]  # of its answer in the loss; as JSON a number, or [characters, weight] of each of its parts
+    weight: NotRequired[str]  # of its answer in the loss: as JSON a number, or [characters, weight] of each part
     labels: NotRequired[str]  # what each rater answered, of whom ``answer`` is the mean, as a JSON list of numbers
 
 
@@ -119,7 +118,7 @@ class TextDataset(ABC):
         left_out = {"_target_", "format", "exclude_numbers", *(["weight"] if not values.get("weight") else [])}
         return by_content({key: value for key, value in values.items() if key not in left_out})
 
-    @property
+    @cached_property
     def folder_name(self) -> str:
         """``<name>-<8 hex digits>``, the digits from the config's values and the version.
 

@@ -194,7 +194,7 @@ class Encoder:
         weighted: bool = False,
         exclude: str = "",
     ) -> None:
-        self.backend = text_backend(tokenizer)
+        self.backend = chat.plain if chat else text_backend(tokenizer)
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
