@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,8 +115,11 @@ def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pyte
     tracker.log({"step": 1, "loss": 0.25, "eval_ce": 0.5})
     tracker.finish({"interpolate/mae": 1.0})
     assert said == []
-    (written,) = (path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
-    assert b"interpolate/mae" in written
+    (written,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    deadline = time.monotonic() + 120  # the client's own process writes, and may end after finish() has returned
+    while b"interpolate/mae" not in written.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert b"interpolate/mae" in written.read_bytes()
 
 
 @pytest.mark.parametrize(
