@@ -14,6 +14,8 @@ from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
 from ntl.data.sets.file import File
+from ntl.evaluation import extract_answer
+from ntl.numbers import parse_number
 
 ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
 Row = dict[str, Any]
@@ -170,21 +172,28 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("answers", "good", "bad", "metrics"),
+    ("answers", "mark", "good", "bad", "metrics"),
     [
-        ("number", "-1,234.5", "about 5", "number"),
-        ("reasoning", "3 and 4 are 7\n#### 7", "seven\n#### seven", "number"),
-        ("text", "seven", "  ", "text"),
+        ("number", "####", "-1,234.5", "about 5", "number"),
+        ("reasoning", "####", "3 and 4 are 7\n#### 7", "seven\n#### seven", "number"),
+        ("reasoning", r"\boxed", r"3 and 4 are $\boxed{7}$. 2 steps", "3 and 4 are 7", "number"),
+        ("reasoning", r"\boxed", r"so \boxed{-1,234.5}", r"\boxed{7} or \boxed{8}", "number"),
+        ("reasoning", r"\boxed", r"so \boxed{7}", r"\boxed{seven}: 7", "number"),
+        ("text", "####", "seven", "  ", "text"),
     ],
 )
-def test_answers_are_what_the_config_says(answers: str, good: str, bad: str, metrics: str, tmp_path: Path) -> None:
+def test_answers_are_what_the_config_says(
+    answers: str, mark: str, good: str, bad: str, metrics: str, tmp_path: Path
+) -> None:
     path = jsonl(tmp_path / "a.jsonl", as_rows([(question, good) for question, _ in ROWS]))
-    found = prepared(tmp_path / "data", path, answers=answers)
+    found = prepared(tmp_path / "data", path, answers=answers, mark=mark)
     assert found.dataset.metrics == metrics
     assert pairs_of(found, "test")[0][1] == good
     jsonl(path, [*as_rows([(question, good) for question, _ in ROWS]), *as_rows([("q", bad)])])
+    if metrics == "number":
+        assert parse_number(found.dataset.scored(good)) == extract_answer(good) is not None
     with pytest.raises(UserError, match=rf"{path}:41: "):
-        prepared(tmp_path / "data", path, answers=answers)
+        prepared(tmp_path / "data", path, answers=answers, mark=mark)
     assert len(list((tmp_path / "data").glob("file-*"))) == 1
     assert not list((tmp_path / "data").glob(".file-*.part-*"))
 

@@ -76,7 +76,7 @@ def checked(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         weight = math.nan
     if not 0 <= weight < math.inf:
-        raise ValueError(f"{name!r} is {value!r}: a weight is a finite number of at least 0")
+        raise ValueError(f"{name!r} is {value!r}: a weight is a finite number of at least 0, such as 0.5")
     return weight
 
 

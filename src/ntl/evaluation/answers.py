@@ -14,7 +14,7 @@ import unicodedata
 from decimal import Decimal, DecimalException
 from fractions import Fraction
 
-from ntl.numbers.written import BOXED, CURRENCY, EXACT, EXPONENT, FOLDED, RUN, value_of
+from ntl.numbers.written import CURRENCY, EXACT, EXPONENT, FOLDED, RUN, value_of
 
 # JOIN stands before a fraction, NONE for what is no finite decimal. A full-width comma or colon divides sentences.
 _JOIN, _NONE = "\u2064", "\0"
@@ -49,11 +49,6 @@ _NUMBER = re.compile(
     rf"|{RUN}{EXPONENT}|(?P<none>{_NONE}))(?P<more>(?: ?[/⁄] ?[0-9][0-9.,]*| ?{_NONE}|[.,:eE]+[+-]?[0-9]+)*)"
     rf"(?:(?P<magnitude>(?:\s*(?i:{_WORDS})\b)+|(?:[kKMBT]|[bm]n)\b)|\s*(?P<percent>\\?%|per ?cent\b))?"
 )
-
-
-def last_boxed(text: str) -> str:
-    r"""The content of the last \boxed{...} of a text; empty without one."""
-    return next((found["boxed"] for found in reversed([*re.finditer(BOXED, text)])), "")
 
 
 def find_values(text: str, *, magnitudes: bool = False, percent: bool = False) -> list[Decimal | None]:

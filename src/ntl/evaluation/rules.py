@@ -13,8 +13,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.evaluation.answers import find_values, last_boxed
+from ntl.evaluation.answers import find_values
 from ntl.numbers import last_number_paper, parse_number, signed_log
+from ntl.numbers.written import last_boxed
 
 OPTIONS = {"magnitudes", "percent"}  # of the default rule
 ANSWER_MARK = "####"  # GSM8K: the final answer stands after it

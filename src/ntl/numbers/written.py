@@ -66,6 +66,11 @@ class Value(NamedTuple):
     unit: str
 
 
+def last_boxed(text: str) -> str:
+    r"""The content of the last \boxed{...} of a text; empty without one."""
+    return next((found["boxed"] for found in reversed([*re.finditer(BOXED, text)])), "")
+
+
 def read_value(text: str) -> Value | None:
     """A text that is one number and its unit; None for any other.
 

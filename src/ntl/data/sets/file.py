@@ -35,13 +35,13 @@ from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.data.weights import checked
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
-from ntl.numbers.written import NAMES, read_value, rewrite
+from ntl.numbers.written import NAMES, last_boxed, read_value, rewrite
 from ntl.system.errors import UserError
 
 # Question and answer, and, where any row has earlier messages, these as JSON.
 Turns = tuple[str, ...]
 SPLITS = ("train", "validation", "test")
-MARK = "####"  # after which `ntl.evaluation` looks for the answer of a text
+MARK, BOX = "####", r"\boxed"  # after which, or in which, `ntl.evaluation` looks for the answer of a text
 FEW = 10  # rows to train on
 # The longest document in characters; a tokenizer needs some hundred times as much memory.
 LONGEST = 1 << 24
@@ -214,7 +214,9 @@ class File(Own):
         return {key: value for key, value in super().values.items() if (key, value) != ("number_format", PLAIN_NUMBERS)}
 
     def scored(self, answer: str) -> str:
-        return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
+        if self.config.answers != "reasoning":
+            return answer
+        return (last_boxed(answer) if self.config.mark == BOX else answer.rpartition(self.config.mark)[2]).strip()
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of the question, then that of the answer; or those that are known by their names; and the weight's."""
@@ -253,10 +255,11 @@ class File(Own):
         if config.answers == "reasoning":
             if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
                 raise ValueError(
-                    f"the answer does not end in one {config.mark!r} and a number; dataset.mark= sets another mark"
+                    f"the answer does not end in one {config.mark} and a number; dataset.mark= sets another mark, "
+                    rf"such as {BOX}"
                 )
             if config.mark != MARK and MARK in answer:
-                raise ValueError(f"the answer has {MARK!r} in it, which is read as the mark {config.mark!r}")
+                raise ValueError(f"the answer has {MARK} in it, which is read as the mark {config.mark}")
         return question, answer, *before
 
     def finish(self, pools: dict[str, Pool]) -> list[str]:
