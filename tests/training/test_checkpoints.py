@@ -102,6 +102,12 @@ def test_put_back_bit_for_bit(make: Any, load: Any, given: bool, tmp_path: Path)
     assert same(AutoModelForCausalLM.from_pretrained(tmp_path), model)
 
 
+def test_every_file_of_a_checkpoint_is_read_by_other_users_too(finished: Path) -> None:
+    files = [path for path in (finished / "checkpoints").rglob("*") if path.is_file()]
+    assert {path.name: oct(path.stat().st_mode)[-3:] for path in files} == {path.name: "644" for path in files}
+    assert "model.safetensors" in {path.name for path in files}
+
+
 def test_a_state_of_another_step_is_refused(finished: Path, small) -> None:
     """A renamed folder, and an optimizer's file of another checkpoint."""
     (finished / "record.json").unlink()

@@ -123,6 +123,7 @@ def write_manifest(folder: Path) -> None:
     remove_parts(folder)  # of a process that was killed while it wrote the same checkpoint
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     for file in files:
+        file.chmod(0o644)  # safetensors makes its files unreadable for other users
         sync(file)
     write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
     sync(folder)
