@@ -1,4 +1,4 @@
-"""Speed and memory of preparing, tokenizing and reading: python scripts/benchmark_data.py --tokenizer FOLDER."""
+"""Speed and memory of preparing and tokenizing: python scripts/benchmark_data.py --tokenizer FOLDER."""
 
 import json
 import sys

@@ -130,15 +130,6 @@ def test_training() -> None:
     assert 0.05 < result["speed_ratio"] < 20
 
 
-def test_attention_is_measured_against_the_fused_kernel_in_bfloat16() -> None:
-    rows = training.compare_attention(["model=llama_tiny", *TINY[:3], "device=cpu"], steps=2, rounds=2)
-    ways = [(row["attention"], row["precision"]) for row in rows]
-    assert ways == [("fused", "bfloat16"), ("fused", "float32"), ("eager", "bfloat16"), ("eager", "float32")]
-    assert {(row["model"], row["steps"], row["rounds"]) for row in rows} == {("llama_tiny", 2, 2)}
-    assert rows[0]["ratio"] == 1
-    assert all(row["ratio"] > 0 < row["step_s"] for row in rows)
-
-
 # ---- data
 
 
@@ -182,7 +173,7 @@ def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -
         == 0
     )
     rows = rows_of(table)
-    assert [row["stage"] for row in rows][::3] == ["prepare", "first step"]
+    assert [row["stage"] for row in rows] == ["prepare", "tokenize", "datasets.map, threads"]
     assert rows[0]["pairs"] == "117"
     assert all(float(row["seconds"]) > 0 for row in rows)
     assert list(scratch.iterdir()) == []

@@ -1,4 +1,4 @@
-"""``scripts/benchmark_data.py``: how fast data is prepared, tokenized and read, and in how much memory, by size.
+"""``scripts/benchmark_data.py``: how fast data is prepared and tokenized, and in how much memory, by size.
 
 Each stage runs in a process of its own. Memory is the peak of its anonymous memory (RssAnon): files that are mapped
 are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
@@ -6,13 +6,11 @@ are the system's to drop, and do not count. The text is made up, in the layout a
 
 import shutil
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ntl.benchmarks.timing import POLL_SECONDS, Row, measured, timed
+from ntl.benchmarks.timing import Row, measured, timed
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.deepmind import OFFICIAL_TREE
@@ -22,7 +20,6 @@ COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mi
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Pairs that datasets.map is shown: its speed does not depend on them.
 MAP_PAIRS = 100_000
-BATCH = 32
 
 
 def made_up_pair(number: int) -> tuple[str, str]:
@@ -100,33 +97,6 @@ def map_datasets(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
     return {"pairs": len(data)} | timed(lambda: data.map(encode, batched=True, **options))
 
 
-def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
-    """A run on the prepared cache, from its imports to its first step."""
-    from transformers.models.t5 import modeling_t5  # noqa: F401 - slow, and not timed
-
-    from ntl.config import compose
-    from ntl.training import parts  # noqa: F401 - as above
-    from ntl.training.train import train
-
-    settings = [f"data_dir={folder}", f"output_dir={folder / 'outputs'}", f"tokenizer.path={tokenizer}"]
-    settings += [f"dataset.rows_per_file={rows_per_file}", "dataset.train_share=0.9995", "dataset.test_rows_per_file=1"]
-    settings += ["model=t5_tiny", "trainer.max_steps=20", "trainer.logging_steps=1", f"trainer.batch_size={BATCH}"]
-    settings += ["trainer.max_input_length=512", "trainer.save_steps=0", "trainer.warmup_steps=0", "tracking=none"]
-    # With T5's vocabulary the logits of larger batches would outweigh all that is measured here.
-    settings += [f"trainer.eval_batch_size={BATCH}", "trainer.length_bucketing=false"]
-    ends: list[float] = []
-
-    def watch() -> None:
-        while not any((folder / "outputs").glob("*/metrics.jsonl")):
-            time.sleep(POLL_SECONDS)
-        ends.append(time.perf_counter())
-
-    threading.Thread(target=watch, daemon=True).start()
-    started = time.perf_counter()
-    train(compose(["dataset=mathematics", *settings]))
-    return {"seconds": round(ends[0] - started, 3)}
-
-
 def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None]) -> None:
     """All stages at one size; each row is handed to ``say`` as it is known."""
     rows_per_file = -(-pairs // len(TRAIN))
@@ -139,16 +109,12 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
         size = prepared.pop("bytes")
         shutil.rmtree(folder / OFFICIAL_TREE)
 
-        def tell(stage: str, row: Row, *, rate: bool = True) -> None:
-            row = {"pairs": total, **row}
-            share, row["stage"] = row["pairs"] / total, stage
-            if rate:
-                row["pairs_per_s"] = round(row["pairs"] / row["seconds"])
-                row["mb_per_s"] = round(share * size / 1e6 / row["seconds"], 2)
-            say(row)
+        def tell(stage: str, row: Row) -> None:
+            row = {"pairs": total, **row, "stage": stage}
+            row["pairs_per_s"] = round(row["pairs"] / row["seconds"])
+            say({**row, "mb_per_s": round(row["pairs"] / total * size / 1e6 / row["seconds"], 2)})
 
         tell("prepare", prepared)
         common = (folder, rows_per_file, tokenizer)
         tell("tokenize", measured(tokenize, *common))
         tell("datasets.map, threads", measured(map_datasets, *common))
-        tell("first step", measured(first_step, *common), rate=False)

@@ -1,6 +1,5 @@
 """Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
-import argparse
 import csv
 import json
 import multiprocessing
@@ -106,14 +105,9 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
         yield {"loss": name, **summary(times[name], times[BASELINE]), "peak_mib": peak_bytes(call, device) / MIB}
 
 
-def show(rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, str]) -> None:
-    """Print the rows as JSON with ``--json``, or as a table with a format of the row for each column.
-
-    With ``--out`` they are written to that CSV file, too.
-    """
-    if chosen.out:
-        write_csv(chosen.out, list(map(rounded, rows)), remark("torch", "transformers"))
-    if chosen.json:
+def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, str]) -> None:
+    """Print the rows as JSON, or as a table with a format of the row for each column."""
+    if as_json:
         print(json.dumps(rows, indent=1))
         return
     from rich.console import Console
