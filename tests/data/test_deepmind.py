@@ -29,9 +29,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
     """Neither network nor generator; says in which order they were asked."""
     asked: list[str] = []
 
-    def download(url: str, target: Path, log: object) -> bool:
+    def download(url: str, target: Path, log: object) -> None:
         asked.append("download")
-        return False
+        raise UserError("no network")
 
     def no_generator(*_: object) -> None:
         asked.append("generator")
@@ -98,9 +98,8 @@ def test_files_on_disk(
 
 
 def test_the_official_archive_is_unpacked_once(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(url: str, target: Path, log: object) -> bool:
+    def download(url: str, target: Path, log: object) -> None:
         archive(target, OFFICIAL_TREE, {**TEXT, "extrapolate/other.txt": b"x\n1\n"})
-        return True
 
     monkeypatch.setattr(raw, "download", download)
     assert find(data_dir).source["kind"] == "official archive"

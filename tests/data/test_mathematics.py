@@ -53,7 +53,7 @@ def arithmetic(folder: Path, **settings: Any) -> Prepared:
 def folder(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an official tree that is to be made; nothing else is asked."""
 
-    def refuse(*_: object, **__: object) -> bool:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("files on disk come first")
 
     monkeypatch.setattr(raw, "download", refuse)

@@ -189,8 +189,7 @@ EXAMPLES = [
 def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
     entry = write_split(tmp_path / "train.jsonl", EXAMPLES)
     rows = Rows(tmp_path / "train.jsonl")
-    assert list(rows) == EXAMPLES == pickle.loads(pickle.dumps(rows))[:]
-    assert (rows[1:4], rows[::-2]) == (EXAMPLES[1:4], EXAMPLES[::-2])
+    assert list(rows) == EXAMPLES == list(pickle.loads(pickle.dumps(rows)))
     assert (rows[0], rows[-1], len(rows), entry["rows"]) == (EXAMPLES[0], EXAMPLES[4], 5, 5)
     with pytest.raises(IndexError):
         rows[5]

@@ -8,11 +8,11 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
-class Rows(Sequence[Example]):
+class Rows:
     """The rows of a prepared split; each is parsed when it is read."""
 
     def __init__(self, path: Path) -> None:
@@ -49,12 +49,8 @@ class Rows(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        return list(map(json.loads, self._lines[index])) if isinstance(index, slice) else json.loads(self._lines[index])
+    def __getitem__(self, index: int) -> Example:
+        return json.loads(self._lines[index])
 
     def __iter__(self) -> Iterator[Example]:
         # Line by line, without the places of all.
