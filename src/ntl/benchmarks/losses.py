@@ -113,10 +113,3 @@ def benchmark(
         say(f"share {setting.share:g}, {part}: {rounds} turns of {len(calls)} losses")
         for row in measure(calls, setting.device, rounds):
             yield {**common, "part": part, "rounds": rounds, **rounded(row)}
-
-
-def shape_of(text: str) -> tuple[int, int, int]:
-    batch, length, vocab = (int(part) for part in text.split("x"))
-    if min(batch, length) < 1 or vocab < 20:
-        raise ValueError(text)
-    return batch, length, vocab

@@ -17,26 +17,25 @@ from ntl.system.machine import available_cores, processor_name
 BASELINE = "ce"
 MIB = 1 << 20
 Call = Callable[[], Any]
-Clock = Callable[[], float]
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
-def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
+def seconds(call: Call, device: str) -> float:
     """Return the seconds that one call takes.
 
-    On a GPU this is wall time between two synchronisations. On a CPU it is measured by ``clock``, which is by default
-    the processor time of all threads, so that other work on the machine does not count.
+    On a GPU this is wall time between two synchronisations, on a CPU the processor time of all threads, so that other
+    work on the machine does not count.
     """
-    wait: Call = lambda: None  # noqa: E731
-    if device == "cuda":
-        import torch
+    import torch
 
-        wait, clock = torch.cuda.synchronize, time.perf_counter
-    wait()
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    if device == "cuda":
+        torch.cuda.synchronize()
     started = clock()
     call()
-    wait()
+    if device == "cuda":
+        torch.cuda.synchronize()
     return clock() - started
 
 
@@ -78,13 +77,11 @@ def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, lis
     return found
 
 
-def times_in_turns(
-    calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time
-) -> dict[str, list[float]]:
+def times_in_turns(calls: Mapping[str, Call], device: str, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each call in each turn, after one that compiles kernels and fills caches."""
     for call in calls.values():
         call()
-    return in_turns({name: partial(seconds, call, device, clock) for name, call in calls.items()}, rounds)
+    return in_turns({name: partial(seconds, call, device) for name, call in calls.items()}, rounds)
 
 
 def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
@@ -94,9 +91,9 @@ def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]
     return {"seconds": median(times), "ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
-def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
+def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row]:
     """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory."""
-    times = times_in_turns(calls, device, rounds, clock)
+    times = times_in_turns(calls, device, rounds)
     for name, call in calls.items():
         yield {"loss": name, **summary(times[name], times[BASELINE]), "peak_mib": peak_bytes(call, device) / MIB}
 
