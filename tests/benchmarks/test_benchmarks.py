@@ -71,11 +71,11 @@ def test_losses_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
         [*ARGUMENTS, "--shares", "0.8", "--losses", "ntl_was", "--json", "--out", str(tmp_path / "a.csv")]
     )
     rows = json.loads(capsys.readouterr().out)
-    parts = ["forward", "forward+backward", "number term", "training step"]
+    parts = ["forward", "forward+backward", "training step"]
     assert [(row["part"], row["loss"]) for row in rows] == [
         (part, loss) for part in parts for loss in ("ce", "ntl_was")
     ]
-    assert [row["ratio"] for row in rows if row["loss"] == "ce"] == [1.0] * 4
+    assert [row["ratio"] for row in rows if row["loss"] == "ce"] == [1.0] * 3
     assert [row["loss"] for row in rows_of(tmp_path / "a.csv")] == [row["loss"] for row in rows]
 
 

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from ntl.config import UserError
 from ntl.evaluation import extract_answer
 from ntl.numbers.text import number_spans
-from ntl.tokenizers.rt import count_malformed, read, write
+from ntl.tokenizers import rt
+from ntl.tokenizers.rt import count_malformed, read
+
+
+def write(tokens: list[str]) -> str:
+    return rt.write(tokens, lambda words: "".join(words).replace("▁", " ").removeprefix(" "), [rt.UNKNOWN])
 
 
 def values_in(text: str) -> list[Decimal]:
