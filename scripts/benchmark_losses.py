@@ -14,8 +14,8 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
-    from ntl.benchmarks.implementations import SHAPES, Setting, run_all
-    from ntl.benchmarks.losses import BASIS, shape_of, token_losses
+    from ntl.benchmarks.implementations import Setting, run_all
+    from ntl.benchmarks.losses import BASIS, token_losses
     from ntl.benchmarks.timing import Row, remark, write_csv
 
     default = Setting()
@@ -31,11 +31,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="write a CSV here")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--implementations", action="store_true", help="compare implementations of CE + NTL instead")
-    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=shape_of, help="shapes for --implementations")
     chosen = parser.parse_args(argv)
     rows: list[Row] = []
-    shapes, device, rounds = chosen.shapes or SHAPES, chosen.device, chosen.rounds
-    for found in run_all(shapes, device, rounds) if chosen.implementations else _losses(chosen):
+    for found in run_all(chosen.device, chosen.rounds) if chosen.implementations else _losses(chosen):
         rows += found
         if chosen.out and rows:  # written after each step, so that an interrupted benchmark keeps its results
             write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")

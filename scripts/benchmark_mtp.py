@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     # Imported here: the command has its help at once.
     from ntl.benchmarks.objectives import compare_heads
-    from ntl.benchmarks.timing import show
+    from ntl.benchmarks.timing import remark, show, write_csv
 
     rows = []
     for name in arguments.implementations:
@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "peak MiB": "{peak_mib:.0f}",
         "peak": "{peak_ratio:.2f}",
     }
-    show(rows, arguments, "A step relative to next-token prediction", columns)
+    if arguments.out:
+        write_csv(arguments.out, rows, remark("torch", "transformers"))
+    show(rows, arguments.json, "A step relative to next-token prediction", columns)
     return 0
 
 

@@ -21,7 +21,6 @@ EXAMPLES = """examples:
   prepare_data.py multiplication                          the paper's sizes
   prepare_data.py multiplication scale=tiny               what train.py dataset=multiplication scale=tiny reads
   prepare_data.py arithmetic dataset.test_rows=1000       a setting of its own
-  prepare_data.py all --verify                            check every sha256 of what is there
   prepare_data.py file dataset.path=my.jsonl              a file of your own
 """
 
@@ -42,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"all, or some of {names}; settings as for train.py (default: scale=paper)",
     )
     parser.add_argument("--data-dir", type=Path, help="where to write (default: data)")
-    parser.add_argument("--verify", action="store_true", help="check every sha256, not only the sizes")
     parser.add_argument("--no-download", action="store_true", help="do not ask for official releases (up to 2.2 GiB)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_intermixed_args(argv)
@@ -62,9 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failures: dict[str, UserError] = {}
     for name, config in configs.items():
         try:
-            reports[name] = prepare(
-                config, arguments.data_dir, verify=arguments.verify, download=not arguments.no_download
-            )
+            reports[name] = prepare(config, arguments.data_dir, download=not arguments.no_download)
         except UserError as error:
             if ALL not in chosen:
                 raise
@@ -82,7 +78,7 @@ def say(line: str) -> None:
     print(redact(line), file=sys.stderr, flush=True)
 
 
-def prepare(config: "Config", data_dir: Path | None, *, verify: bool, download: bool) -> dict[str, Any]:
+def prepare(config: "Config", data_dir: Path | None, *, download: bool) -> dict[str, Any]:
     """Prepare a data set, or check what is prepared; what was done, by split."""
     from ntl.config import build
     from ntl.data.prepared import Prepared
@@ -90,12 +86,13 @@ def prepare(config: "Config", data_dir: Path | None, *, verify: bool, download: 
     prepared = Prepared(build(config.dataset), data_dir or config.data_dir)
     before, started = prepared.find(), time.monotonic()
     age = before.stat().st_ino if before else None
-    folder = prepared.prepare(say, verify=verify, download=download)
+    folder = prepared.prepare(say, download=download)
     manifest = prepared.manifest
-    untouched = "verified" if verify else "already prepared"
+    for split in manifest["splits"]:
+        prepared.rows(split)  # which checks its sha256
     return {
         "folder": str(folder),
-        "done": untouched if folder == before and folder.stat().st_ino == age else "prepared",
+        "done": "already prepared" if folder == before and folder.stat().st_ino == age else "prepared",
         "seconds": round(time.monotonic() - started, 2),
         "source": manifest["source"],
         "splits": {

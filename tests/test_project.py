@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "training": 3710, "numbers": 610, "tokenizers": 750, "models": 1150, "data": 3750},
-    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900},
-    **{"config": 2770, "system": 800},
+    **{"losses": 2400, "training": 3710, "numbers": 600, "tokenizers": 740, "models": 1150, "data": 3700},
+    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 880, "benchmarks": 630},
+    **{"config": 2740, "system": 760},
 }
-MAX_FILES = 178
+MAX_FILES = 170
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

@@ -12,7 +12,6 @@ import pytest
 
 from ntl.config import UserError
 from ntl.data import raw
-from ntl.data.files import Lines
 from ntl.data.raw import Missing
 from ntl.data.sets import deepmind
 from ntl.data.sets.deepmind import OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts, generate, members
@@ -29,9 +28,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
     """Neither network nor generator; says in which order they were asked."""
     asked: list[str] = []
 
-    def download(url: str, target: Path, log: object) -> bool:
+    def download(url: str, target: Path, log: object) -> None:
         asked.append("download")
-        return False
+        raise UserError("no network")
 
     def no_generator(*_: object) -> None:
         asked.append("generator")
@@ -98,9 +97,8 @@ def test_files_on_disk(
 
 
 def test_the_official_archive_is_unpacked_once(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(url: str, target: Path, log: object) -> bool:
+    def download(url: str, target: Path, log: object) -> None:
         archive(target, OFFICIAL_TREE, {**TEXT, "extrapolate/other.txt": b"x\n1\n"})
-        return True
 
     monkeypatch.setattr(raw, "download", download)
     assert find(data_dir).source["kind"] == "official archive"
@@ -141,17 +139,6 @@ def test_the_release_is_asked_first_and_hours_are_not_spent_unasked(data_dir: Pa
         find_texts(wanted, data_dir, print)
     with pytest.raises(UserError, match="no generator"):
         find_texts(wanted, data_dir, print, allow_generation=True)
-
-
-def test_an_order_is_decided_by_seed_and_stream_and_shorter_ones_are_prefixes() -> None:
-    data = "".join(f"q{i}\n{i}\n" for i in range(50)).encode()
-    texts = Texts({"a.txt": Lines(data)}, {"a.txt": "tree/a.txt"}, {})
-    order = texts.shuffled("a.txt", 1, 2, 50)
-    assert sorted(order.tolist()) == list(range(50))
-    assert texts.shuffled("a.txt", 1, 2, 7).tolist() == order[:7].tolist() != list(range(7))
-    others = [texts.shuffled("a.txt", *key, 50).tolist() for key in ((1, 3), (2, 2))]
-    assert order.tolist() not in others
-    assert others[0] != others[1]
 
 
 # ---- the generator

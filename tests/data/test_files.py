@@ -17,7 +17,6 @@ def test_only_line_feeds_end_a_line_and_the_last_is_optional(data: bytes) -> Non
     lines = Lines(data)
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
     assert list(lines) == expected
-    assert lines[::-2] == expected[::-2]
 
 
 def test_lines_over_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,7 @@ from ntl.config import UserError, compose
 from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets import generated
-from ntl.data.sets.generated import PRIME, TERMS, Generated, PolynomialArithmetic, StarGraph, expression, side_of
+from ntl.data.sets.generated import Generated, PolynomialArithmetic, StarGraph, side_of
 from ntl.data.sets.generated import answer_of as polynomial_of
 from ntl.data.sets.recall import FIRST, KEYS, SECOND, Induction, KeyValues, Needle, Place, names_of
 from ntl.tokenizers import train_tokenizer
@@ -168,9 +167,6 @@ def test_a_list_of_keys(side: str, seed: int, count: int) -> None:
     assert side_of(" ".join(pairs[-1])) == side
 
 
-X = sympy.Symbol("x")
-
-
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
@@ -189,32 +185,6 @@ X = sympy.Symbol("x")
 )
 def test_a_polynomial_by_hand(question: str, answer: str) -> None:
     assert polynomial_of(question) == answer
-
-
-def by_sympy(text: str) -> sympy.Poly:
-    """The value of a fully parenthesised expression, read from the outside in; polynomials by sympy."""
-    if text[0] == "-":
-        return -by_sympy(text[1:])
-    if text[0] != "(":
-        return sympy.Poly([int(digit) for digit in reversed(text)], X, modulus=PRIME)
-    depth = 0
-    for place, sign in enumerate(text):
-        depth += (sign == "(") - (sign == ")")
-        # An operation on two follows an operand; a negation follows an operation or a bracket.
-        if depth == 1 and sign in "+*@" and place:
-            operation = {"+": sympy.Poly.add, "*": sympy.Poly.mul, "@": sympy.Poly.compose}[sign]
-            value = operation(by_sympy(text[1:place]), by_sympy(text[place + 1 : -1]))
-            return value.rem(sympy.Poly(X**TERMS, X, modulus=PRIME))
-    raise AssertionError(text)
-
-
-@given(seed=st.integers(0, 2**32), operations=st.integers(0, 10))
-def test_polynomials_as_sympy(seed: int, operations: int) -> None:
-    text = expression(random.Random(seed), operations)
-    assert sum(map(text.count, "-+*@")) == operations
-    coefficients = by_sympy(text).all_coeffs()[::-1]
-    expected = [int(c) % PRIME for c in coefficients] + [0] * (TERMS - len(coefficients))
-    assert polynomial_of(f"{text}=") == "".join(map(str, expected))
 
 
 STAR = StarGraphConfig(train_rows=500, validation_rows=10, test_rows=300, degree=3, path_length=4, nodes=12)

@@ -38,8 +38,10 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = json.loads(capsys.readouterr().out)["noisy_numbers"]
     assert again["done"] == "already prepared"
     assert again["splits"] == report["splits"]
-    main([*arguments, "--verify"])
-    assert json.loads(capsys.readouterr().out)["noisy_numbers"]["done"] == "verified"
+    with open(Path(report["folder"]) / "train.jsonl", "a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(UserError, match=r"train\.jsonl: not the file that was prepared"):
+        main(arguments)
 
 
 def test_sizes_follow_the_scale(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

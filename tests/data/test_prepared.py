@@ -78,7 +78,6 @@ def test_the_second_run_does_nothing(small: Prepared, data_dir: Path, silent: li
     assert parts(data_dir) == []
     before = {path: path.stat().st_mtime_ns for path in [data_dir, folder, *folder.iterdir()]}
     assert small.prepare(silent.append) == folder
-    assert small.prepare(silent.append, verify=True) == folder
     assert {path: path.stat().st_mtime_ns for path in [data_dir, folder, *folder.iterdir()]} == before
     assert len(silent) == 1
 
@@ -121,7 +120,7 @@ def test_two_at_once_make_one(small: Prepared, data_dir: Path) -> None:
     assert second.communicate()[0] == ""
     assert (first.returncode, second.returncode) == (0, 0)
     assert parts(data_dir) == []
-    small.prepare(verify=True)
+    assert len(small.rows("train")) == 30
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(data_dir: Path) -> None:
@@ -189,8 +188,7 @@ EXAMPLES = [
 def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
     entry = write_split(tmp_path / "train.jsonl", EXAMPLES)
     rows = Rows(tmp_path / "train.jsonl")
-    assert list(rows) == EXAMPLES == pickle.loads(pickle.dumps(rows))[:]
-    assert (rows[1:4], rows[::-2]) == (EXAMPLES[1:4], EXAMPLES[::-2])
+    assert list(rows) == EXAMPLES == list(pickle.loads(pickle.dumps(rows)))
     assert (rows[0], rows[-1], len(rows), entry["rows"]) == (EXAMPLES[0], EXAMPLES[4], 5, 5)
     with pytest.raises(IndexError):
         rows[5]
@@ -217,7 +215,7 @@ def test_load_keeps_texts_as_they_are(data_dir: Path) -> None:
 def test_a_damaged_file_is_named(small: Prepared, damage: Callable[[bytes], bytes]) -> None:
     path = small.prepare() / "train.jsonl"
     path.write_bytes(damage(path.read_bytes()))
-    for read in (lambda: small.rows("train"), lambda: small.load("train"), lambda: small.prepare(verify=True)):
+    for read in (lambda: small.rows("train"), lambda: small.load("train")):
         with pytest.raises(UserError, match=rf"^{path}: not the file that was prepared: .*; delete the folder "):
             read()
     path.unlink()

@@ -135,7 +135,7 @@ def test_what_is_on_disk_and_in_a_batch(tmp_path: Path) -> None:
     packed = Packed(weighted.folder, 8, 2)
     blocks = [packed[index]["answer_weights"] for index in range(len(packed))]
     assert np.array_equal(np.concatenate(blocks), weighted.weights)
-    for collate in (CausalCollator(0), CausalCollator(0, pad_left=True), Seq2SeqCollator(0, 1)):
+    for collate in (CausalCollator(0), Seq2SeqCollator(0, 1)):
         batch = collate([excluded[0], excluded[1]])
         weights, labels = batch["loss_weights"], batch["labels"]
         assert weights.shape == (*labels.shape, 2)

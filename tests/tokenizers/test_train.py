@@ -5,16 +5,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 PRODUCTS = [f"What is {a} times {b}? {a * b}" for a in range(1, 100, 7) for b in range(1, 100, 9)]
-TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs", "Sm"]), max_size=30)
-SMALL = settings(max_examples=25)
 
 
 def folded(text: str) -> str:
@@ -78,14 +74,3 @@ def test_the_folder_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_pa
     assert sorted(files(tmp_path / "saved")) == ["tokenizer.json", "tokenizer_config.json"]
     assert "w" in load_tokenizer(tmp_path / "saved").get_vocab()
     assert str(tmp_path) not in json.dumps([content.decode() for content in files(tmp_path / "saved").values()])
-
-
-@SMALL
-@given(texts=st.lists(TEXT, min_size=1, max_size=4).filter(lambda texts: any(folded(text) for text in texts)))
-def test_any_text_trains_and_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
-    texts = [text.replace("▁", "").replace("▅", "") + "a" for text in texts]
-    tokenizer = train_tokenizer(texts, tmp_path_factory.mktemp("any") / "saved")
-    assert not has_unknown(tokenizer, texts)
-    for text in texts:
-        for token in tokenizer.tokenize(text):
-            assert len(token) == 1 or not any(char in "0123456789" for char in token)

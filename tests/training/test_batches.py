@@ -94,7 +94,7 @@ def examples(lengths: list[tuple[int, int]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("collate", [Seq2SeqCollator(0, 1), CausalCollator(0), CausalCollator(0, pad_left=True)])
+@pytest.mark.parametrize("collate", [Seq2SeqCollator(0, 1), CausalCollator(0)])
 @given(lengths=LENGTHS, max_tokens=st.integers(1, 60))
 def test_every_row_is_in_one_part_and_no_part_is_too_large(collate: Any, lengths: Any, max_tokens: int) -> None:
     rows = examples(lengths)

@@ -58,7 +58,7 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
     ]
     assert (header["dataset"], header["metrics"], header["decoding"]["batch_size"]) == ("noisy_numbers", "number", 7)
     assert scores.metrics["test/unparsable"] == 0.5
-    assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
+    assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in list(rows)[::2]) / 30
 
 
 def test_a_models_own_generation_config_has_no_effect_and_is_said(settings, finished: Path, tmp_path: Path) -> None:

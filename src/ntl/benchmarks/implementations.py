@@ -8,11 +8,11 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 
 import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import torch
@@ -22,13 +22,12 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
+from ntl.benchmarks.timing import BASELINE, Row, measure, rounded
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import kinds
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
-from ntl.system.machine import keep_freed_memory
 
 WEIGHT, HIDDEN = 0.3, 512
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155))
@@ -81,26 +80,16 @@ class Case:
 
     setting: Setting
     part: str = "loss"  # from logits; "linear": from hidden states
-    threads: int = 1
-    heap: str = "cold"  # "warm": the process keeps freed memory
     ignored: float = 0.0
     kinds: tuple[str, ...] = ()  # of number loss, besides NTL-WAS
 
 
-def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:
-    """Yield every shape, type and share; the first shape also with all kinds, two threads and hidden states."""
-    for shape in shapes:
-        for dtype in DTYPES:
-            for share in (0.8, 0.015):
-                first = (shape, share) == (shapes[0], 0.8)
-                setting = Setting(device, dtype, *shape, share)
-                yield Case(setting, kinds=tuple(name for name in kinds() if name != "was") if first else ())
-    first = Setting(device, "float32", *shapes[0], 0.8)
-    yield from (Case(first, "linear", ignored=ignored) for ignored in (0.0, 0.72))
-    if device == "cpu":
-        yield Case(first, threads=2)
-        warm = (Setting(device, dtype, *shape, 0.8) for shape in shapes for dtype in DTYPES)
-        yield from (Case(setting, heap="warm") for setting in warm)
+def cases(device: str) -> Iterator[Case]:
+    """Yield every shape, type and share; the first shape also with all kinds, and with hidden states."""
+    others = tuple(name for name in kinds() if name != "was")
+    for shape, dtype, share in product(SHAPES, DTYPES, (0.8, 0.015)):
+        yield Case(Setting(device, dtype, *shape, share), kinds=others if (shape, share) == (SHAPES[0], 0.8) else ())
+    yield from (Case(Setting(device, "float32", *SHAPES[0], 0.8), "linear", ignored) for ignored in (0.0, 0.72))
 
 
 def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
@@ -163,8 +152,16 @@ def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]
     return [logits], found
 
 
-def calls_of(case: Case) -> dict[str, Call]:
-    """Return forward and backward of each of the ``losses_of`` a case."""
+def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
+    """Return a row for each implementation, of forward and backward."""
+    setting = case.setting
+    shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
+    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
+    say(f"{case.part} {shape} share {setting.share:g} ignored {case.ignored:g}")
+    if setting.device == "cpu":
+        torch.set_num_threads(1)
+    torch.manual_seed(0)
+    common, found = {**asdict(setting), "threads": 1, "heap": "cold", "ignored": case.ignored}, []
     leaves, losses = losses_of(case)
 
     def call(loss: Callable[[], Tensor]) -> None:
@@ -172,24 +169,7 @@ def calls_of(case: Case) -> dict[str, Call]:
         for leaf in leaves:
             leaf.grad = None
 
-    return {name: partial(call, loss) for name, loss in losses.items()}
-
-
-def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
-    """Return a row for each implementation."""
-    setting = case.setting
-    shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
-    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
-    say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
-    if setting.device == "cpu":
-        torch.set_num_threads(case.threads)
-    if case.heap == "warm":
-        keep_freed_memory()
-    torch.manual_seed(0)
-    common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
-    clock = time.process_time if case.threads == 1 else time.perf_counter
-    found = []
-    for row in measure(calls_of(case), setting.device, rounds, clock):
+    for row in measure({name: partial(call, loss) for name, loss in losses.items()}, setting.device, rounds):
         row["logits_mib"] = size / 2**20
         found.append({**common, "part": case.part, "rounds": rounds, **rounded(row)})
         extra = row["peak_mib"] / row["logits_mib"]
@@ -197,9 +177,9 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     return found
 
 
-def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> Iterator[list[Row]]:
+def run_all(device: str, rounds: int) -> Iterator[list[Row]]:
     """Yield the rows of each of the `cases`; progress goes to standard error. UserError as of ``check``."""
     check(device, rounds)
     say = partial(print, file=sys.stderr, flush=True)
-    for case in cases(shapes, device):
+    for case in cases(device):
         yield run_case(case, rounds, say)

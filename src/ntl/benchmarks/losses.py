@@ -47,10 +47,7 @@ def check_losses(names: Sequence[str]) -> None:
 
 
 def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[str, Call]:
-    """Return the call to time for each loss.
-
-    ``part`` is ``forward``, ``forward+backward``, or ``number term``, which is the forward pass of that term alone.
-    """
+    """Return the call to time for each loss; ``part`` is ``forward`` or ``forward+backward``."""
     vocab, labels = vocabulary_and_labels(setting)
     logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
     logits.requires_grad_()
@@ -63,12 +60,8 @@ def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[
         total(loss).backward()
         logits.grad = None
 
-    def number(loss: Terms) -> Tensor:
-        return (loss.number if loss.numbers else loss.base)(logits, labels, vocab)
-
-    function = {"forward": total, "forward+backward": backward, "number term": number}[part]
-    chosen = {name: loss for name, loss in terms.items() if part != "number term" or loss.numbers or name == BASELINE}
-    return {name: partial(function, loss) for name, loss in chosen.items()}
+    function = total if part == "forward" else backward
+    return {name: partial(function, loss) for name, loss in terms.items()}
 
 
 def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
@@ -106,17 +99,10 @@ def benchmark(
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     names = [BASELINE, *(name for name in losses if name != BASELINE)]
     terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab) for name in names}
-    parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward", "number term")}
+    parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward")}
     parts["training step"] = step_calls(setting, terms)
     common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
     for part, calls in parts.items():
         say(f"share {setting.share:g}, {part}: {rounds} turns of {len(calls)} losses")
         for row in measure(calls, setting.device, rounds):
             yield {**common, "part": part, "rounds": rounds, **rounded(row)}
-
-
-def shape_of(text: str) -> tuple[int, int, int]:
-    batch, length, vocab = (int(part) for part in text.split("x"))
-    if min(batch, length) < 1 or vocab < 20:
-        raise ValueError(text)
-    return batch, length, vocab

@@ -1,47 +1,41 @@
-"""Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
+"""Time and memory of calls that alternate with a baseline."""
 
-import argparse
 import csv
 import json
-import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, TypeVar
 
-from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, processor_name
 
 BASELINE = "ce"
 MIB = 1 << 20
-POLL_SECONDS = 0.02  # between two readings of a process's memory
 Call = Callable[[], Any]
-Clock = Callable[[], float]
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
-def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
+def seconds(call: Call, device: str) -> float:
     """Return the seconds that one call takes.
 
-    On a GPU this is wall time between two synchronisations. On a CPU it is measured by ``clock``, which is by default
-    the processor time of all threads, so that other work on the machine does not count.
+    On a GPU this is wall time between two synchronisations, on a CPU the processor time of all threads, so that other
+    work on the machine does not count.
     """
-    wait: Call = lambda: None  # noqa: E731
-    if device == "cuda":
-        import torch
+    import torch
 
-        wait, clock = torch.cuda.synchronize, time.perf_counter
-    wait()
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    if device == "cuda":
+        torch.cuda.synchronize()
     started = clock()
     call()
-    wait()
+    if device == "cuda":
+        torch.cuda.synchronize()
     return clock() - started
 
 
@@ -83,13 +77,11 @@ def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, lis
     return found
 
 
-def times_in_turns(
-    calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time
-) -> dict[str, list[float]]:
+def times_in_turns(calls: Mapping[str, Call], device: str, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each call in each turn, after one that compiles kernels and fills caches."""
     for call in calls.values():
         call()
-    return in_turns({name: partial(seconds, call, device, clock) for name, call in calls.items()}, rounds)
+    return in_turns({name: partial(seconds, call, device) for name, call in calls.items()}, rounds)
 
 
 def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
@@ -99,21 +91,16 @@ def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]
     return {"seconds": median(times), "ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
-def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
+def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row]:
     """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory."""
-    times = times_in_turns(calls, device, rounds, clock)
+    times = times_in_turns(calls, device, rounds)
     for name, call in calls.items():
         yield {"loss": name, **summary(times[name], times[BASELINE]), "peak_mib": peak_bytes(call, device) / MIB}
 
 
-def show(rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, str]) -> None:
-    """Print the rows as JSON with ``--json``, or as a table with a format of the row for each column.
-
-    With ``--out`` they are written to that CSV file, too.
-    """
-    if chosen.out:
-        write_csv(chosen.out, list(map(rounded, rows)), remark("torch", "transformers"))
-    if chosen.json:
+def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, str]) -> None:
+    """Print the rows as JSON, or as a table with a format of the row for each column."""
+    if as_json:
         print(json.dumps(rows, indent=1))
         return
     from rich.console import Console
@@ -140,40 +127,11 @@ def remark(*packages: str) -> str:
     return ", ".join([*found, device, f"{available_cores()} cores, {memory:.0f} GiB"])
 
 
-def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
-    """Write the rows under a comment line with ``remark``; the default ``columns`` are those of the first row."""
+def write_csv(path: Path, rows: Sequence[Row], remark: str) -> None:
+    """Write the rows, which have the columns of the first, under a comment line with ``remark``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {remark}\n")
-        writer = csv.DictWriter(stream, list(columns or rows[0]), lineterminator="\n", extrasaction="ignore")
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
-    pipe.send(function(*arguments))
-
-
-def measured(function: Callable[..., Row], *arguments: Any) -> Row:
-    """Run ``function`` in a new process; return its row with the peak of that process's anonymous memory."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_in_child, args=(theirs, function, arguments))
-    process.start()
-    theirs.close()
-    peak = 0
-    while not ours.poll(POLL_SECONDS):
-        with suppress(OSError):  # it has ended
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))])
-    try:
-        return {**ours.recv(), "peak_anon_mib": round(peak / 1024)}
-    except EOFError as error:
-        raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
-    finally:
-        process.join()
-
-
-def timed(call: Call) -> Row:
-    """Return a row with the seconds that the call takes, on the clock."""
-    return {"seconds": max(round(seconds(call, "cpu", time.perf_counter), 3), 0.001)}

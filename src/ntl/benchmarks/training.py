@@ -1,9 +1,8 @@
-"""Training speed: our trainer against a plain Seq2SeqTrainer, and kernels of attention."""
+"""Training speed: our trainer against a plain Seq2SeqTrainer."""
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import Row, in_turns, summary
+from ntl.benchmarks.timing import Row, in_turns
 from ntl.config import Config, build, compose
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
-
-Make = Callable[["Clock"], Any]
 
 
 class Clock(TrainerCallback):
@@ -74,35 +71,21 @@ def bare(config: Config, scratch: Path, clock: Clock) -> Any:
     return trainer
 
 
-def measure_in_turns(sides: Mapping[str, Make], steps: int, rounds: int) -> tuple[dict[str, list[float]], ...]:
-    """Return the median seconds of a step after a fifth of them, and those until the first ended, by side and round."""
+def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
+    """Measure our trainer and a plain one in turns: a step, after a fifth of them, and the time until the first."""
 
-    def measure(make: Make) -> tuple[float, float]:
+    def measure(make: Callable[[Config, Path, Clock], Any]) -> tuple[float, float]:
         clock, started = Clock(), time.perf_counter()
-        make(clock).train()
+        make(config, Path(folder), clock).train()
         ends = clock.ends[steps // 5 :]
         return median(after - before for before, after in pairwise(ends)), clock.ends[0] - started
 
-    measure(next(iter(sides.values())))  # fills the caches and triggers lazy imports
-    turns = in_turns({name: partial(measure, side) for name, side in sides.items()}, rounds)
-    return tuple({name: [turn[which] for turn in turns[name]] for name in sides} for which in (0, 1))
-
-
-@contextmanager
-def composed(overrides: Sequence[str], steps: int) -> Iterator[tuple[Path, Callable[..., Config]]]:
-    """Give a folder that is removed afterwards, and a function that composes configs of runs in it."""
     with tempfile.TemporaryDirectory() as folder:
         places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
-        settings = [*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
-        yield Path(folder), lambda *more: compose([*settings, *more])
-
-
-def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
-    """Measure our trainer and a plain one in turns."""
-    with composed(overrides, steps) as (scratch, config_of):
-        config = config_of()
-        sides = {"ours": partial(ours, config, scratch), "bare": partial(bare, config, scratch)}
-        step, first = measure_in_turns(sides, steps, rounds)
+        config = compose([*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"])
+        measure(ours)  # fills the caches and triggers lazy imports
+        turns = in_turns({"ours": partial(measure, ours), "bare": partial(measure, bare)}, rounds)
+    step, first = ({name: [turn[which] for turn in turns[name]] for name in turns} for which in (0, 1))
     batch = config.trainer.batch_size * config.trainer.accumulation_steps
     return {
         "overrides": list(overrides),
@@ -111,30 +94,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
         "steps": steps,
         "rounds": rounds,
         "threads": torch.get_num_threads(),
-        "examples_per_s": {name: batch / median(step[name]) for name in sides},
+        "examples_per_s": {name: batch / median(step[name]) for name in step},
         "speed_ratio": median(bare / ours for bare, ours in zip(step["bare"], step["ours"], strict=True)),
-        "first_step_s": {name: median(first[name]) for name in sides},
+        "first_step_s": {name: median(first[name]) for name in first},
     }
-
-
-def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> list[Row]:
-    """Measure a step with each kernel of attention in each precision, in turns.
-
-    ``ratio`` is that of the median step to one of torch's fused kernel in bfloat16, within the same turn: what training
-    uses by default where the processor computes in bfloat16. The models are those that have ``model.settings``.
-    """
-    ways = [
-        (kernel, precision, f"+model.settings.attn_implementation={named}", f"trainer.bf16={is_bf16}")
-        for kernel, named in (("fused", "sdpa"), ("eager", "eager"))
-        for precision, is_bf16 in (("bfloat16", "true"), ("float32", "false"))
-    ]
-    with composed(overrides, steps) as (scratch, config_of):
-        configs = {(kernel, precision): config_of(*settings) for kernel, precision, *settings in ways}
-        sides = {" ".join(way): partial(ours, config, scratch) for way, config in configs.items()}
-        seconds, _ = measure_in_turns(sides, steps, rounds)
-    rows = []
-    for (way, config), own in zip(configs.items(), seconds.values(), strict=True):
-        found = summary(own, seconds["fused bfloat16"])
-        named = {"model": config.model.name, "attention": way[0], "precision": way[1], "steps": steps, "rounds": rounds}
-        rows.append({**named, "step_s": found.pop("seconds"), **found})
-    return rows

@@ -57,17 +57,25 @@ def _unknown_key(error: "OmegaConfBaseException") -> str:
 
 
 def explain(error: Exception) -> str:
-    """One line for an exception of this project, of Hydra or of OmegaConf."""
+    """One line for a mistake of the user, as this project, Hydra or OmegaConf raises it; empty for other exceptions."""
     if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
-        return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
-    if isinstance(error, UserError):
-        return _one_line(error)
-    from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+        line = f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
+        return line if error.errno in PATH_ERRORS else ""
+    one_line = " ".join(str(error).split())
+    if isinstance(error, UserError) or "hydra" not in sys.modules:
+        return one_line if isinstance(error, UserError) else ""
+    from hydra.errors import (
+        ConfigCompositionException,
+        HydraException,
+        MissingConfigException,
+        OverrideParseException,
+    )
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
-    if _of_submitit(error):
-        return f"{_one_line(error)[:300]}; jobs that were submitted go on."
+    if type(error).__module__.startswith("submitit") or "on a slurm cluster?" in one_line:
+        # There is no Slurm here, it takes no job, or a job was killed.
+        return f"{one_line[:300]}; jobs that were submitted go on."
     if isinstance(error, MissingConfigException) and "/submitit_" in str(error.missing_cfg_file):
         return "hydra-submitit-launcher is not installed; run pip install -e '.[slurm]' in the clone."
     if isinstance(error, MissingConfigException) and error.options is not None:
@@ -92,30 +100,9 @@ def explain(error: Exception) -> str:
             below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
             return f"{subject}: no value but a group of settings; set one of {below}."
         return f"{subject}: {str(cause).splitlines()[0]}."
-    if str(error).startswith(BELOW_NULL):
+    if isinstance(error, AssertionError) and one_line.startswith(BELOW_NULL):
         return "a setting is given below one that is null, as loss.number is for loss=ce."
-    return _one_line(error)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _of_submitit(error: Exception) -> bool:
-    """Whether there is no Slurm here, it takes no job, or a job was killed."""
-    return type(error).__module__.startswith("submitit") or "on a slurm cluster?" in str(error)
-
-
-def _is_user_error(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
-        return True
-    if "hydra" not in sys.modules:
-        return isinstance(error, UserError)
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
-    return below_null or _of_submitit(error) or isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    return one_line if isinstance(error, HydraException) else ""
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
@@ -129,8 +116,8 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: st
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        if _is_user_error(error):
-            print(f"error: {redact(explain(error))}", file=sys.stderr)
+        if line := explain(error):
+            print(f"error: {redact(line)}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output

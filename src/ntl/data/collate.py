@@ -35,7 +35,7 @@ def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: An
     return torch.from_numpy(padded)
 
 
-def pad_weights(examples: Sequence[EncodedExample], *, shift: bool = False, left: bool = False) -> Batch:
+def pad_weights(examples: Sequence[EncodedExample], *, shift: bool = False) -> Batch:
     """The weights of the labels, (B, T) or (B, T, 2) float32, where the examples have any."""
     if "answer_weights" not in examples[0]:
         return {}
@@ -43,7 +43,7 @@ def pad_weights(examples: Sequence[EncodedExample], *, shift: bool = False, left
     if shift:
         hidden = [np.zeros((len(each["question_ids"]) - 1, *rows[0].shape[1:])) for each in examples]
         rows = [np.concatenate(pair) for pair in zip(hidden, rows, strict=True)]
-    return {LOSS_WEIGHTS: pad(rows, 0, left=left, dtype=np.float32)}
+    return {LOSS_WEIGHTS: pad(rows, 0, dtype=np.float32)}
 
 
 def pad_inputs(rows: Sequence[np.ndarray], pad_token_id: int, *, left: bool = False) -> Batch:
@@ -86,7 +86,6 @@ class CausalCollator:
     """
 
     pad_token_id: int
-    pad_left: bool = False
 
     def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         inputs, labels = [], []
@@ -94,9 +93,9 @@ class CausalCollator:
             question, answer = example["question_ids"], example["answer_ids"]
             inputs.append(np.concatenate([question, answer[:-1]]))
             labels.append(np.concatenate([np.full(len(question) - 1, IGNORE_INDEX), answer]))
-        return pad_inputs(inputs, self.pad_token_id, left=self.pad_left) | {
-            "labels": pad(labels, IGNORE_INDEX, left=self.pad_left),
-            **pad_weights(examples, shift=True, left=self.pad_left),
+        return pad_inputs(inputs, self.pad_token_id) | {
+            "labels": pad(labels, IGNORE_INDEX),
+            **pad_weights(examples, shift=True),
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:

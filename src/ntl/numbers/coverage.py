@@ -52,7 +52,7 @@ class Coverage:
 
 
 def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Coverage:
-    """Find the numbers of all texts (``ntl.numbers.find_numbers``) and how the tokenizer writes each.
+    """Find the numbers of all texts (``ntl.numbers.text.number_spans``) and how the tokenizer writes each.
 
     The loss sees a number if every token that writes one of its digits is a number token. Signs, points and commas do
     not count: as tokens of their own they have no value.

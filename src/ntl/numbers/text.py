@@ -47,18 +47,13 @@ def parse_number(text: str) -> Decimal | None:
     return _decimal(numerals[0]) if len(numerals) == 1 else None
 
 
-def find_numbers(text: str) -> list[Decimal]:
-    """Return the exact values of all numbers in a text, in order.
+def number_spans(text: str) -> list[tuple[int, int, Decimal]]:
+    """Return (start, end, exact value) of each number in a text, in order.
 
     A sign belongs to a number if it touches it and the character before it does not end an operand: "5-3", "x-3" and
     "5 - 3" contain 3, "= -3" and "5 -3" contain -3. Commas that are no proper thousands separators separate the items
-    of a list: "1,2,3" contains three numbers, "1,234" one.
+    of a list and belong to no number: "1,2,3" contains three numbers, "1,234" one.
     """
-    return [value for _, _, value in number_spans(text)]
-
-
-def number_spans(text: str) -> list[tuple[int, int, Decimal]]:
-    """Return (start, end, value) of each number that ``find_numbers`` finds; a list's commas belong to no number."""
     spans = []
     for match in _NUMBER.finditer(_fold(text)):
         numerals = _numerals(match)
@@ -138,9 +133,9 @@ def place_token(digit: int | str, place: int) -> str:
     return f"_{digit}_{place}_"
 
 
-def place_tokens(first: int = MIN_PLACE, last: int = MAX_PLACE) -> tuple[str, ...]:
-    """Return the tokens of all digits for each place from first to last, both included; by default the paper's 320."""
-    return tuple(place_token(digit, place) for place in range(first, last + 1) for digit in range(10))
+def place_tokens(last: int = MAX_PLACE) -> tuple[str, ...]:
+    """Return the tokens of all digits for each place up to ``last``, which is included; by default the paper's 320."""
+    return tuple(place_token(digit, place) for place in range(MIN_PLACE, last + 1) for digit in range(10))
 
 
 def parse_place_token(token: str) -> tuple[int, int] | None:

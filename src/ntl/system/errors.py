@@ -34,43 +34,21 @@ def one_line_errors(action: str, where: Path) -> Iterator[None]:
         raise UserError(f"cannot {action} {where}: {error.strerror or error}{file}.") from error
 
 
-# Modules whose package has another name.
-PACKAGES = {
-    "google": "protobuf",
-    "hydra": "hydra-core",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-
-
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Turn the import of a package that is not installed into a UserError of one line that names the extra to install.
+    """Turn the import of a package that is not installed into a UserError of one line, to install ``extra``.
 
-    If several extras contain the package, it names ``extra`` of the outermost ``needs``. If none does, the error is a
-    fault of the program and is not changed.
+    The innermost ``needs`` says which one. Modules of this project are not changed: that is a fault of the program.
     """
     try:
         yield
+    except MissingPackage:
+        raise
     except ModuleNotFoundError as error:
-        extras = _extras_with((error.name or "").partition(".")[0])
-        if not extras:
+        if (error.name or "ntl").partition(".")[0] == "ntl":
             raise
-        chosen = extra if extra in extras else min(extras)
-        line = f"{error.name} is not installed; run pip install -e '.[{chosen}]' in the clone."
+        line = f"{error.name} is not installed; run pip install -e '.[{extra}]' in the clone."
         raise MissingPackage(line, name=error.name) from error
-
-
-def _extras_with(module: str) -> set[str]:
-    from importlib.metadata import PackageNotFoundError, requires
-
-    try:
-        lines = requires("ntl") or []
-    except PackageNotFoundError:  # the source tree was never installed
-        return set()
-    package = PACKAGES.get(module, module).replace("_", "-")
-    found = [re.fullmatch(rf"{re.escape(package)}(?![\w-]).*extra == .(\w+).", line, re.IGNORECASE) for line in lines]
-    return {match[1] for match in found if match}
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -228,18 +229,23 @@ def cached_or_downloaded(hub_id: str) -> Path:
     A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
     executed. Raises UserError with the remedies, within seconds.
     """
-    for names in TOKENIZERS:
-        if folder := _cached(hub_id, names):
-            return folder
-    problem = no_hub()
-    try:
-        for names in TOKENIZERS if not problem else ():
-            if folder := _fetched(hub_id, names):
-                for name in (CONFIG, *TOKENIZER_SETTINGS):
-                    _fetched(hub_id, [name])
-                return folder
-    except (OSError, ValueError) as error:
-        problem = str(error).strip().splitlines()[0][:200]
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    def cached() -> Path | None:
+        return next((folder for names in TOKENIZERS if (folder := _cached(hub_id, names))), None)
+
+    if folder := cached():
+        return folder
+    if not (problem := no_hub()):
+        try:
+            for name in (*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS):
+                with suppress(RemoteEntryNotFoundError):
+                    hf_hub_download(hub_id, name)
+        except (OSError, ValueError) as error:
+            problem = str(error).strip().splitlines()[0][:200]
+    if folder := cached():
+        return folder
     if not problem:
         raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")
     raise UserError(
@@ -247,18 +253,6 @@ def cached_or_downloaded(hub_id: str) -> Path:
         f"with network and give the folder by tokenizer.path=FOLDER; or run `hf download {hub_id}` there and set "
         "HF_HOME to a copy of its cache; or take a model whose name ends in _tiny, which needs no file"
     )
-
-
-def _fetched(hub_id: str, names: Sequence[str]) -> Path | None:
-    """The folder in the cache with these files, downloaded; None if the repository does not have all of them."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError
-
-    try:
-        paths = [Path(hf_hub_download(hub_id, name)) for name in names]
-        return paths[0].parent
-    except RemoteEntryNotFoundError:
-        return None
 
 
 def _cached(hub_id: str, names: Sequence[str]) -> Path | None:

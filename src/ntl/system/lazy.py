@@ -6,8 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ntl.system.errors import needs
-
 
 def exports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
     """Return ``__getattr__`` and ``__all__`` for a package.
@@ -17,13 +15,11 @@ def exports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
     """
     blocks = [node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    extra = "report" if package.startswith("ntl.results") else "train"
     modules = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with needs(extra):
-            return getattr(import_module(modules[name]), name)
+        return getattr(import_module(modules[name]), name)
 
     return load, sorted(modules)

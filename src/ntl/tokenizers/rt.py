@@ -56,11 +56,7 @@ def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
     return _pattern(max_place).sub(written, text), []
 
 
-def write(
-    tokens: Sequence[str],
-    text_of: Callable[[list[str]], str] | None = None,
-    unwritten: Collection[str] = (UNKNOWN,),
-) -> str:
+def write(tokens: Sequence[str], text_of: Callable[[list[str]], str], unwritten: Collection[str]) -> str:
     """The text of tokens: the inverse of ``read``, except for spaces.
 
     Tokens of decreasing places form one number, even if places are missing. Numbers are surrounded by spaces: "(3/2)"
@@ -68,8 +64,8 @@ def write(
     and "- 12" are the same tokens: a sign is attached to the number after it unless an operand precedes it, such as a
     number, also with words after it, a closing bracket, a variable, or an unknown token: "= -12", "3 hours - 1 hour".
 
-    ``text_of`` gives the text of tokens that are not numbers; by default word-start marks become spaces. ``unwritten``
-    are tokens without text, such as special ones; numbers end at them.
+    ``text_of`` gives the text of tokens that are not numbers. ``unwritten`` are tokens without text, such as special
+    ones; numbers end at them.
     """
     written, before, after_number = "", "", False
     for piece in _pieces(tokens):
@@ -83,8 +79,8 @@ def write(
             gap = " " * (after_number and bool(words) and words[0].startswith(_WORD_START))
             # An unknown token may be an operand, like a number.
             known = ["0" if word == UNKNOWN else word for word in piece.words if word in (UNKNOWN, *words)]
-            before = written + gap + (text_of or _join)(known)
-            written += gap + (text_of or _join)(words)
+            before = written + gap + text_of(known)
+            written += gap + text_of(words)
         after_number = bool(piece.places)
     return written
 
@@ -147,10 +143,6 @@ def _is_sign(written: str) -> bool:
     return written.endswith(_SIGNS) and not in_words and not _OPERAND.search(before)
 
 
-def _join(words: list[str]) -> str:
-    return "".join(words).replace(_WORD_START, " ").removeprefix(" ")
-
-
 class RTTokenizer(PreTrainedTokenizerFast):
     """Reads numbers as :func:`read` does and writes them as :func:`write` does.
 
@@ -159,7 +151,7 @@ class RTTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def added_tokens(cls, max_place: int = MAX_PLACE) -> tuple[str, ...]:
-        return place_tokens(last=max_place)
+        return place_tokens(max_place)
 
     @property
     def max_place(self) -> int:

@@ -89,7 +89,7 @@ def find_texts(
     """
     with wait_for_lock(data_dir / ".mathematics_dataset.lock", log):
         found = _on_disk(wanted, data_dir, log)
-        if found is None and download and raw.download(ORIGIN.home, data_dir / OFFICIAL_ARCHIVE, log):
+        if found is None and download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log):
             found = _on_disk(wanted, data_dir, log)
         if found is None:
             if sum(wanted.values()) > GENERATED_UNASKED and not allow_generation:
