@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from ntl.benchmarks import training
+from ntl.benchmarks import data, training
 from ntl.benchmarks.implementations import Case, Setting, losses_of, run_case, vocabulary_and_labels
 from ntl.benchmarks.timing import measure, peak_bytes, summary
 from ntl.config import UserError, compose
 from ntl.system.machine import available_cores
+from ntl.tokenizers import train_tokenizer
 
 SMALL = Setting(batch=2, length=8, vocab=100)
 TINY = ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8", "device=cpu"]
@@ -127,3 +128,52 @@ def test_training() -> None:
     result = training.compare(TINY, steps=6, rounds=2)
     assert (result["model"], result["loss"], result["steps"], result["rounds"]) == ("gpt2_tiny", "ntl_was", 6, 2)
     assert 0.05 < result["speed_ratio"] < 20
+
+
+# ---- data
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> str:
+    texts = [text for number in range(2000) for text in data.made_up_pair(number)]
+    train_tokenizer(texts, tmp_path / "tokenizer", kind="digit", vocab_size=200)
+    return str(tmp_path / "tokenizer")
+
+
+def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import Dataset
+
+    made: list[Dataset] = []
+    original = Dataset.map
+
+    def kept(self: Dataset, *args: object, **kwargs: object) -> Dataset:
+        made.append(original(self, *args, **kwargs))
+        return made[-1]
+
+    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+    monkeypatch.setattr(Dataset, "map", kept)
+    data.write_tree(tmp_path, 6)
+    data.prepare(tmp_path, 6)
+    data.map_datasets(tmp_path, 6, tokenizer)
+    ours = data._encode(tmp_path, 6, data._load(tokenizer))
+    assert [row["question_ids"].tolist() for row in ours] == made[0]["input_ids"][:]
+    assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
+
+
+@pytest.mark.soak
+def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    table = tmp_path / "a.csv"
+    assert (
+        script("benchmark_data")(
+            ["--pairs", "80", "--tokenizer", tokenizer, "--scratch", str(scratch), "--out", str(table)]
+        )
+        == 0
+    )
+    rows = rows_of(table)
+    assert [row["stage"] for row in rows] == ["prepare", "tokenize", "datasets.map, threads"]
+    assert rows[0]["pairs"] == "117"
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    assert list(scratch.iterdir()) == []

@@ -1,21 +1,25 @@
-"""Time and memory of calls that alternate with a baseline."""
+"""Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
 import csv
 import json
+import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, TypeVar
 
+from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, processor_name
 
 BASELINE = "ce"
 MIB = 1 << 20
+POLL_SECONDS = 0.02  # between two readings of a process's memory
 Call = Callable[[], Any]
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -127,11 +131,40 @@ def remark(*packages: str) -> str:
     return ", ".join([*found, device, f"{available_cores()} cores, {memory:.0f} GiB"])
 
 
-def write_csv(path: Path, rows: Sequence[Row], remark: str) -> None:
-    """Write the rows, which have the columns of the first, under a comment line with ``remark``."""
+def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
+    """Write the rows under a comment line with ``remark``; the default ``columns`` are those of the first row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {remark}\n")
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(stream, list(columns or rows[0]), lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
+    pipe.send(function(*arguments))
+
+
+def measured(function: Callable[..., Row], *arguments: Any) -> Row:
+    """Run ``function`` in a new process; return its row with the peak of that process's anonymous memory."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_child, args=(theirs, function, arguments))
+    process.start()
+    theirs.close()
+    peak = 0
+    while not ours.poll(POLL_SECONDS):
+        with suppress(OSError):  # it has ended
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))])
+    try:
+        return {**ours.recv(), "peak_anon_mib": round(peak / 1024)}
+    except EOFError as error:
+        raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
+    finally:
+        process.join()
+
+
+def timed(call: Call) -> Row:
+    """Return a row with the seconds that the call takes, on the clock."""
+    return {"seconds": max(round(seconds(call, "cpu", time.perf_counter), 3), 0.001)}
