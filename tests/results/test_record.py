@@ -27,7 +27,7 @@ from ntl.results import (
     unpack_errors,
     write_record,
 )
-from ntl.results.load import find_run, read_rows
+from ntl.results.load import find_run
 from ntl.results.packing import pack_groups, unpack_groups
 from ntl.results.record import dumps, to_json
 
@@ -199,6 +199,13 @@ def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> N
     assert [record.id for record in load_records([outputs / "a"])] == ["a"]
 
 
+def test_a_record_in_the_folder_of_another_run_is_refused(tmp_path: Path, make_record) -> None:
+    path = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {}, id="b"))
+    for folder in (tmp_path / "outputs", path.parent):
+        with pytest.raises(UserError, match=rf"^{path}: the record of another run, b; move it there, or remove it\.$"):
+            load_records([folder])
+
+
 def test_the_run_folder_wins_unless_the_copy_was_read_in_more_ways(tmp_path: Path, make_record) -> None:
     write_record(tmp_path / "runs" / "b.json", make_record("ce", 1, {"test/mae": 1.0}, id="b"))
     own = make_record("ce", 1, {"test/mae": 2.0}, id="b")
@@ -225,13 +232,3 @@ def test_a_folder_an_id_and_neither(tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             find_run(run, folder)
         assert str(caught.value) == message
-
-
-def test_the_rows_of_a_csv_file_without_its_remarks(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("# versions, with a comma\nloss,ratio\nce,1.0\nntl_was,1.1\n")
-    assert read_rows(path) == [{"loss": "ce", "ratio": "1.0"}, {"loss": "ntl_was", "ratio": "1.1"}]
-    path.write_text("a,b\n1,2,3\n")
-    for each in (path, tmp_path / "b.csv"):
-        with pytest.raises(UserError, match=rf"{each.name}: cannot be read"):
-            read_rows(each)

@@ -22,6 +22,7 @@ from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
+from ntl.results.load import RECORD, run_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
@@ -29,7 +30,7 @@ from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training import checkpoints
-from ntl.training.checkpoints import CHECKPOINTS, RECORD, RUN, checkpoint_at, only_one, read_json, say, step_of
+from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, say, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
@@ -260,9 +261,7 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
-    record, folder = read_record(record_path), record_path.parent
-    if record.id != folder.name:
-        raise UserError(f"{record_path}: the record of another run, {record.id}; move it there, or remove it.")
+    record, folder = run_record(record_path.parent), record_path.parent
     # The data may also be prepared nowhere; then nothing is known of it.
     files = record.data.get("files")
     if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):

@@ -11,13 +11,13 @@ from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
 from ntl.results.figures.seeds import gaps
-from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_names, load_figure_spec
+from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_specs
 from ntl.results.figures.style import LOOKS, Drawing, panels, style, write
 from ntl.results.spec import ColumnSpec
 
 
 def test_every_figure_has_its_function_and_every_loss_a_look_of_its_own() -> None:
-    for spec in map(load_figure_spec, figure_names()):
+    for spec in figure_specs():
         assert callable(locate(spec.draw))
     assert {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")} == LOOKS.keys()
     for each in ("name", "marker"):
