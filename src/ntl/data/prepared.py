@@ -153,9 +153,7 @@ class Prepared:
         found = self.find() if files else None
         return sha256_changes(files, _digests(read_manifest(found))) if found else ""
 
-    def prepare(
-        self, log: Log = logger.info, *, verify: bool = False, download: bool = True, warn: bool = True
-    ) -> Path:
+    def prepare(self, log: Log = logger.info, *, verify: bool = False, download: bool = True) -> Path:
         """Make the prepared files if they are missing, check them if they exist; returns their folder.
 
         Atomic, and safe against a second process that does the same. Sizes are checked, with ``verify`` every sha256.
@@ -168,7 +166,7 @@ class Prepared:
             path = found / f"{split}.jsonl"
             if verify or not path.is_file() or path.stat().st_size != entry["bytes"]:
                 _checked(found, split, manifest)
-        for warning in manifest.get("remarks", {}).get("warnings", []) if warn else []:
+        for warning in manifest.get("remarks", {}).get("warnings", []):
             log(warning)
         return found
 
