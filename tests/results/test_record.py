@@ -106,9 +106,12 @@ def test_writing_twice(tmp_path: Path) -> None:
         ("{\n\n'", r"record\.json:3: broken JSON"),
         ("[]", "not a whole run record"),
         (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
-        (json.dumps({"schema": 1, "id": "a", "config": {}}), "not a whole run record .*overrides.*seed.*metrics"),
-        (json.dumps({**GOOD, "sede": 1}), "not a whole run record .*sede"),
-        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "'metrics.test/mae' is \"1\", not .*float"),
+        (
+            json.dumps({"schema": 1, "id": "a", "config": {}}),
+            "not whole, restore it or run again: overrides: it is missing",
+        ),
+        (json.dumps({**GOOD, "sede": 1}), r"not whole, .*: sede: no such key. Did you mean 'seed'\?"),
+        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not whole, .*: metrics.test/mae: '1' does not fit float"),
         (json.dumps({**GOOD, "id": "../stolen"}), "id='../stolen': not a plain name"),
     ],
 )
