@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ntl.results.figures.seeds import CONTROL, gaps
+from ntl.results.figures.seeds import CONTROL, gaps, sentence
 from ntl.results.figures.spec import Panel, Source
 from ntl.results.figures.style import LOOKS, PAGE, Drawing, finish, name_of, name_rows, panels
 from ntl.results.packing import PROBE
@@ -84,7 +84,7 @@ def _finding(panel: Panel, groups: Sequence[str], reached: Mapping[str, int]) ->
         return f"{title}: {counts}, so nothing is shown there."
     column = ColumnSpec(metric="validation/epochs_until", header="epochs")
     means = {loss: _means(have, groups, threshold) for loss, have in panel.runs.items()}
-    compared = [gaps(means, base, column).sentence() for base in (next(iter(means)), CONTROL)]
+    compared = [sentence(gaps(means, base, column), base) for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
     return f"{title}: {counts}. {' '.join([lead, *filter(None, compared)])}"
 
