@@ -112,16 +112,13 @@ class Effect:
         return Outcome.supported if low > least else Outcome.contradicted if high < least else Outcome.inconclusive
 
 
-def _on_scale(value: float | None, ratio: bool) -> float | None:
-    return value if value is None or not ratio else math.log(value) if value > 0 else None
-
-
 def _averaged(groups: Sequence[Seeds], ratio: bool) -> dict[int, float | None]:
     """The mean over groups, such as architectures, within each seed that all have; None where one is undefined."""
     found = {}
     for seed in sorted(set.intersection(*map(set, groups))):
-        values = [value for group in groups if (value := _on_scale(group[seed], ratio)) is not None]
-        found[seed] = fmean(values) if len(values) == len(groups) else None
+        values = [group[seed] for group in groups]
+        known = [value for value in values if value is not None and (value > 0 or not ratio)]
+        found[seed] = fmean(map(math.log, known) if ratio else known) if len(known) == len(groups) else None
     return found
 
 

@@ -250,16 +250,15 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
     if found is None:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
-    wanted = table.spec.primary_of(table.scale)
+    outcome, wanted = found.outcome(not claim.no_worse), table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     more = table.spec.blocks[cell.block].scales[table.scale].heuristics_of(base_metric)
     gate = column_of(table.spec.blocks[cell.block], base_metric, cell.table)
     baselines = [
         by_seed(base_metric, row.records) for each in rows for row in each.values() if row.spec.role is Role.baseline
     ]
-    if best := unbeaten(gate, baselines, [*rows[0].values()], more):
-        return Cell(cell, table.scale, place, what, found, Outcome.not_testable, best, primary)
-    return Cell(cell, table.scale, place, what, found, found.outcome(not claim.no_worse), primary=primary)
+    best = unbeaten(gate, baselines, [*rows[0].values()], more)
+    return Cell(cell, table.scale, place, what, found, Outcome.not_testable if best else outcome, best, primary)
 
 
 def _read(label: str, metric: str) -> str:

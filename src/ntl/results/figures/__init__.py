@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 
 def draw_all(records: Sequence[RunRecord], results: Path) -> tuple[list["Drawing"], list[FigureSpec]]:
     """The figures of ``config/figure`` that were drawn, and the specs of those without anything to draw."""
-    sources = [Source(spec, records, results) for spec in figure_specs()]
-    drawn = [(source.spec, None if source.empty else locate(source.spec.draw)(source)) for source in sources]
-    return [drawing for _, drawing in drawn if drawing], [spec for spec, drawing in drawn if not drawing]
+    drawn, missing = list["Drawing"](), list[FigureSpec]()
+    for source in (Source(spec, records, results) for spec in figure_specs()):
+        ran = all(panel.runs for panel in source.panels)
+        if drawing := locate(source.spec.draw)(source) if ran else None:
+            drawn.append(drawing)
+        else:
+            missing.append(source.spec)
+    return drawn, missing
 
 
 def page(drawings: "Sequence[Drawing]", missing: Sequence[FigureSpec]) -> str:

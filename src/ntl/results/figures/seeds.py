@@ -56,9 +56,8 @@ def draw_seeds(source: Source) -> Drawing | None:
         first, control = (gaps(values, base, column) for base in (shown[0], CONTROL))
         _draw(each, {loss: defined(seeds) for loss, seeds in values.items()}, shown, first)
         each.set_title(f"{panel.spec.title}, {count}", loc="left")
-        held = "; ".join(
-            name_of(loss).replace(" ", "\u00a0") for loss in with_outcome(control, *UNSHOWN)
-        )  # names stay whole
+        # Names are not broken.
+        held = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in with_outcome(control, *UNSHOWN))
         note = fill(f"not significantly different from the control: {held}", 60, break_on_hyphens=False) if held else ""
         each.set_xlabel("\n".join(filter(None, [panel.spec.axis, note])), loc="left")
         if text := f"{sentence(first, shown[0])} {sentence(control, CONTROL)}".strip():

@@ -136,11 +136,6 @@ class Source:
         where = f"config/figure/{self.spec.name}.yaml"
         return [Panel(panel, self.records, where) for panel in self.spec.panels]
 
-    @property
-    def empty(self) -> bool:
-        """Whether a panel has no run with a record."""
-        return not all(panel.runs for panel in self.panels)
-
     def file(self, name: str) -> Path:
         """One of the figure's ``files``."""
         return self.results / self.spec.files[name]
