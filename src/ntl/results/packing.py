@@ -43,31 +43,6 @@ def unpack_bits(text: str, count: int) -> np.ndarray:
     return np.unpackbits(bits, count=count).astype(bool)
 
 
-def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
-    """``(N,)`` errors (None or NaN: unparsable) as bfloat16, ``"z:N:<low bytes>:<high bytes>"``, both deflated.
-
-    bfloat16 keeps the range of float32, which a product of two six-digit factors needs and float16 has not;
-    integers up to 256 are exact, larger errors are within 0.4 %, and those beyond 3.39e38 are infinite. The high
-    bytes, sign and exponent, repeat; the low bytes hardly do, so that each is packed by its own frequencies.
-    """
-    with np.errstate(over="ignore"):
-        bits = np.asarray(errors, dtype=np.float32).view(np.uint32)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
-    halves = np.where(np.isnan(bits.view(np.float32)), 0x7FC0, rounded).astype("<u2")
-    low, high = (
-        base64.b85encode(_deflate(plane.tobytes())).decode() for plane in halves.view(np.uint8).reshape(-1, 2).T
-    )
-    return f"{_DEFLATED}:{halves.size}:{low}:{high}"
-
-
-def unpack_errors(text: str) -> np.ndarray:
-    """The ``(N,)`` float32 errors of :func:`pack_errors`, to bfloat16 precision. ValueError for another text."""
-    _, count, *planes = text.split(":")
-    raw = b"".join(zlib.decompress(base64.b85decode(plane), -15) for plane in planes)
-    halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, int(count)).T.copy().view("<u2").reshape(-1)
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
 def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:
     """At most ``limit`` (from 2 on) of the ``[step, value]`` points, evenly spread, with the first and the last."""
     if len(points) <= limit:

@@ -28,20 +28,20 @@ class RunRecord:
 
     metrics: ``{"interpolate/accuracy": 0.43}``, None where undefined. groups: ``{split: {group: {metric: value}}}``.
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
-    whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
-    a sample that depends on the ids alone, so that it is the same for every run.
+    whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them.
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. rules: the version of every answer rule behind the metrics.
     In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
     "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
-    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, too.
+    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, packed ``errors`` of a sample of the answers and
+    ``digit_histograms``, too.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
 
-    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 2.5 KB of
-    errors, and at most 5 bytes of correctness for 32 answers.
+    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 5 bytes
+    for 32 answers.
     """
 
     id: str
