@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 from ntl.config.cli import Parser, report
+from ntl.evaluation.metrics import RULE_OPTIONS
 from ntl.system.errors import UserError
 
 
@@ -20,13 +22,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
-    rules = ["default+magnitudes", "default+percent", "default+magnitudes+percent"]
+    rules = ["+".join(["default", *some]) for n in (1, 2) for some in combinations(RULE_OPTIONS, n)]
     parser.add_argument("--rule", choices=rules, default="", help="read answers by this rule, too: 2.5 million, 12%%")
     worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
-    parser.add_argument("--worst", type=int, default=0, metavar="N", help=worst)
+    parser.add_argument("--worst", type=int, metavar="N", help=worst)
     chosen = parser.parse_args(argv)
-    if chosen.worst < 0:
-        raise UserError(f"--worst {chosen.worst}: must be 0 or more.")
+    if chosen.worst is not None and chosen.worst < 1:
+        raise UserError(f"--worst {chosen.worst}: must be 1 or more; leave it out for the metrics.")
     if chosen.worst and chosen.rule:
         raise UserError(f"--rule {chosen.rule}: --worst sorts by the rule default; leave one of the two out.")
     from ntl.evaluation.evaluate import find_predictions, print_metrics, print_worst

@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_intermixed_args(argv)
     overrides = [word for word in chosen.words if is_setting(word)]
     questions = [word for word in chosen.words if word not in overrides]
+    if "-" in questions:
+        raise UserError("-: no question; --file - reads questions from standard input, one a line.")
     if chosen.file:
         questions += read_questions(chosen.file)
     from ntl.training import predictor

@@ -80,6 +80,8 @@ def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads
     assert printed[-1] == "misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234"
     with pytest.raises(SystemExit):
         main([str(tmp_path / "p.jsonl"), "--rule", "magnitudes"])
+    with pytest.raises(UserError, match=r"^--worst 0: must be 1 or more; leave it out for the metrics"):
+        main([str(tmp_path / "p.jsonl"), "--worst", "0"])
     with pytest.raises(UserError, match="--worst sorts by the rule default"):
         main([str(tmp_path / "p.jsonl"), "--rule", "default+percent", "--worst", "1"])
     write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}, "metrics": "text"}, lines)

@@ -46,5 +46,5 @@ def test_a_file_is_scored_by_split(tmp_path: Path) -> None:
     scores = score_predictions(path)
     assert (scores.metrics["test/ce"], scores.metrics["other/perplexity"]) == (1.5, 1.0)
     assert scores.metrics["test/bits_per_byte"] == pytest.approx(1 / math.log(2))
-    assert (scores.correct, scores.errors, scores.rules) == ({}, {}, {})
+    assert (scores.correct, scores.rules) == ({}, {})
     assert len(scores.ids_sha256["test"]) == 64

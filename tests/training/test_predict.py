@@ -77,6 +77,7 @@ def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_pat
 
 WRONG = {
     ("",): "question 1 is empty",
+    ("-",): "^-: no question; --file - reads questions from standard input",
     ("1", "2\udcff"): "question 2 is no UTF-8 text",
     ("what 1 2", "dataset=gsm8k"): "give one of them",
     ("1", "1 " * 200): r"question 2 has 400 tokens, and the model reads 115 beside an answer of 14",

@@ -155,7 +155,7 @@ class Prepared:
         found = self.find() if files else None
         return sha256_changes(files, _digests(read_manifest(found))) if found else ""
 
-    def prepare(self, log: Log = logger.info, *, download: bool = True, warn: bool = True) -> Path:
+    def prepare(self, log: Log = logger.info, *, download: bool = True) -> Path:
         """Make the prepared files if they are missing, check their sizes if they exist; returns their folder.
 
         Atomic, and safe against a second process that does the same. ``download=False`` never asks the network for the
@@ -168,7 +168,7 @@ class Prepared:
             path = found / f"{split}.jsonl"
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 self.rows(split)  # which says what is wrong
-        for warning in manifest.get("remarks", {}).get("warnings", []) if warn else []:
+        for warning in manifest.get("remarks", {}).get("warnings", []):
             log(warning)
         return found
 

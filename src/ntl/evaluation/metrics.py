@@ -47,6 +47,7 @@ NUMBER_VERSIONS = {
     "default": 4,
     "paper": 1,
 }
+RULE_OPTIONS = ("magnitudes", "percent")  # of the default rule of numbers
 TEXT_VERSIONS = {"default": 2, "paper": 2}  # default: 1 divided texts as the paper's does
 
 HIGHER, LOWER, NEITHER = Better.higher, Better.lower, Better.neither

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.answers import find_values
+from ntl.evaluation.metrics import RULE_OPTIONS
 from ntl.numbers import last_number_paper, parse_number, signed_log
 from ntl.numbers.written import last_boxed
 
-OPTIONS = {"magnitudes", "percent"}  # of the default rule
 ANSWER_MARK = "####"  # GSM8K: the final answer stands after it
 
 PAPER_CLIP = 1e10  # original code: predictions are clipped to ±1e10, answers are not
@@ -73,8 +73,8 @@ class AnswerRule:
 def get_rule(name: str) -> AnswerRule:
     """The rule of that name; options follow it, as in "default+magnitudes+percent". ValueError names what exists."""
     rule, *options = name.split("+")
-    if rule not in RULES or not OPTIONS.issuperset(options) or (options and rule != "default"):
-        known = f"{', '.join(RULES)}; default may be followed by +{' and +'.join(sorted(OPTIONS))}"
+    if rule not in RULES or not {*RULE_OPTIONS}.issuperset(options) or (options and rule != "default"):
+        known = f"{', '.join(RULES)}; default may be followed by +{' and +'.join(RULE_OPTIONS)}"
         raise ValueError(f"unknown answer rule {name!r}: choose one of {known}")
     if not options:
         return RULES[rule]

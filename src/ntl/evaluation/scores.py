@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -37,8 +37,6 @@ CONSTANT_METRICS = (
 )
 DEFAULT = "default"
 _RULE = RULES[DEFAULT]  # of groups, truths and reference answers
-ERROR_SAMPLE = 1000
-_ERROR_DIGITS = 6  # enough for paired tests, and a record stays small
 _ANY_TEXT = ("utf-8", "surrogatepass")
 
 
@@ -56,18 +54,14 @@ class Scores:
         text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
-    errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
     ids_sha256: split -> hash of all ids in file order.
-    digits: split -> "prediction" and "answer" -> "leading" and "last" -> counts of 0..9; numbers only.
     predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
     """
 
     metrics: dict[str, float]
     groups: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
-    errors: dict[str, list[float | None]] = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
-    digits: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
 
@@ -146,7 +140,7 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
             split.add({"covered": fmean(covered)})
         if counted := split.whole_column("speculation"):
             split.add(speculation_metrics(counted))
-        score(split, ERROR_SAMPLE // len(splits))
+        score(split)
     return scores
 
 
@@ -163,7 +157,7 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"tokens_per_forward": tokens / forwards, **shares}
 
 
-def _score_numbers(split: _Split, error_sample: int) -> None:
+def _score_numbers(split: _Split) -> None:
     texts, groups, name = split.column("prediction"), split.groups, split.name
     compared = {}
     for rule in split.rules:
@@ -179,8 +173,6 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
     if (stored := split.header.get("calibration")) and name != "validation":
         split.add(Calibration.from_header(stored).metrics(pairs.error, [row.get("sd") for row in split.rows]))
     split.scores.correct[name] = pack_bits(pairs.correct)
-    split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, error_sample)
-    split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
     for group, mine in _members(groups):
         values = pair_metrics(pairs.take(mine), _RULE)
         split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
@@ -202,7 +194,7 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
         split.add_constants(truths, "_truth", TRUTH_METRICS)
 
 
-def _score_texts(split: _Split, _: int) -> None:
+def _score_texts(split: _Split) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
     # Older files lack the length of an answer, which the padding of the paper's rule depends on.
     counts = (
@@ -228,7 +220,7 @@ def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.boo
         yield group, each == group
 
 
-def _score_likelihood(split: _Split, _: int) -> None:
+def _score_likelihood(split: _Split) -> None:
     size, digits = split.header["bytes"].get(split.name, 0), split.header.get("digits") is True
     split.add(likelihood_metrics(split.rows, size, digits=digits))
 
@@ -247,25 +239,3 @@ def _suffix(rule: str) -> str:
 def sample_key(id: str) -> bytes:
     """What samples of examples are sorted by: it depends on the id alone, so that every run has the same."""
     return hashlib.sha1(id.encode(*_ANY_TEXT)).digest()
-
-
-def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int) -> list[float | None]:
-    """Errors of the first ``limit`` examples in the order of sha1(id), to 6 significant digits; None where undefined.
-
-    The sample depends on the ids alone, so that runs on the same examples keep the same ones.
-    """
-    order = sorted(range(len(ids)), key=lambda i: sample_key(ids[i]))
-    chosen = (float(errors[index]) for index in order[:limit])
-    return [None if math.isnan(error) else float(f"{error:.{_ERROR_DIGITS}g}") for error in chosen]
-
-
-def count_digits(values: Iterable[Decimal | None]) -> dict[str, list[int]]:
-    """Counts of 0..9 as the leading (first significant) and as the last written digit; None is not counted."""
-    leading, last = [0] * 10, [0] * 10
-    for value in values:
-        if value is None:
-            continue
-        _, digits, exponent = value.as_tuple()
-        leading[digits[0]] += 1
-        last[0 if isinstance(exponent, int) and exponent > 0 else digits[-1]] += 1
-    return {"leading": leading, "last": last}

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from ntl.results.match import missing_runs as missing_runs
     from ntl.results.match import table_runs as table_runs
     from ntl.results.packing import pack_bits as pack_bits
-    from ntl.results.packing import pack_errors as pack_errors
     from ntl.results.packing import thin_curve as thin_curve
     from ntl.results.packing import unpack_bits as unpack_bits
-    from ntl.results.packing import unpack_errors as unpack_errors
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import read_record as read_record
     from ntl.results.record import write_record as write_record

@@ -10,7 +10,7 @@ from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
-from ntl.results.statistics import correct_difference
+from ntl.results.statistics import accuracy_interval
 from ntl.results.table import Block, Difference, Row, Table, pairs_with, same_but_loss, unbeaten
 from ntl.system.errors import UserError
 
@@ -163,7 +163,7 @@ def differences(
             common, examples = sorted(set(base.records) & set(row.records)), None
             if len(common) == 1 and column.metric.endswith("/accuracy"):
                 split = column.metric.partition("/")[0]
-                examples = correct_difference(split, base.records[common[0]], row.records[common[0]])
+                examples = accuracy_interval(split, base.records[common[0]], row.records[common[0]])
             is_primary = (base, row) == primary and column.metric == endpoint
             found.append(Difference(row.spec, base.spec, gap, examples, is_primary))
     return found

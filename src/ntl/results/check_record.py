@@ -98,14 +98,15 @@ def _answers(record: RunRecord) -> Iterator[str]:
 
 
 def _rows(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
-    """The rows whose run it is; with a line where the other rows of its seed ran on another processor."""
+    """The rows whose run it is; with a line where another of its group and seed ran on another processor."""
     scale = record.config.get("scale", {}).get("name")
     for spec in map(load_table_spec, table_names()):
         for block, plans in plan_table(spec, scale) if scale in spec.scales else ():
-            names = [row_name(plan.row) for plan in plans if plan.overrides and row_records(plan, [record])]
-            of_seed = [run for run in published if run.seed == record.seed] if names else []
-            devices = {run.device for plan in plans for run in row_records(plan, of_seed).values()} - {record.device}
-            for name in names:
-                where = f"{spec.name} at {scale}, {block.title or spec.title}, row {name}, seed {record.seed}"
+            for row in [plan.row for plan in plans if plan.overrides and row_records(plan, [record])]:
+                of_seed = [run for run in published if run.seed == record.seed]
+                beside = [plan for plan in plans if plan.row.group == row.group]
+                devices = {run.device for plan in beside for run in row_records(plan, of_seed).values()}
+                devices -= {record.device}
+                where = f"{spec.name} at {scale}, {block.title or spec.title}, row {row_name(row)}, seed {record.seed}"
                 line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices))}, this one on "
                 yield where, f"{line}{record.device}: a pair must not mix processors" if devices else ""

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from ntl.evaluation.metrics import Better
 from ntl.results.spec import BAND, ColumnSpec
-from ntl.results.statistics import ALPHA, Summary, sign_flip_p, smallest_p, summarize
+from ntl.results.statistics import ALPHA, Summary, sign_flip_p, summarize
 
 Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
 
@@ -96,7 +96,7 @@ class Effect:
         side = {1: "better", -1: "worse", 0: "equal"}[int(signs[0]) * self.column.better.value]
         text = f"{text}, {side} in {signs[1:].count(signs[0])} of {n}"
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
-        return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if smallest_p(n) < ALPHA else text
+        return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
     def _format(self, value: float) -> str:
         return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
@@ -112,16 +112,13 @@ class Effect:
         return Outcome.supported if low > least else Outcome.contradicted if high < least else Outcome.inconclusive
 
 
-def _on_scale(value: float | None, ratio: bool) -> float | None:
-    return value if value is None or not ratio else math.log(value) if value > 0 else None
-
-
 def _averaged(groups: Sequence[Seeds], ratio: bool) -> dict[int, float | None]:
     """The mean over groups, such as architectures, within each seed that all have; None where one is undefined."""
     found = {}
     for seed in sorted(set.intersection(*map(set, groups))):
-        values = [value for group in groups if (value := _on_scale(group[seed], ratio)) is not None]
-        found[seed] = fmean(values) if len(values) == len(groups) else None
+        values = [group[seed] for group in groups]
+        known = [value for value in values if value is not None and (value > 0 or not ratio)]
+        found[seed] = fmean(map(math.log, known) if ratio else known) if len(known) == len(groups) else None
     return found
 
 

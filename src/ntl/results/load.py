@@ -1,6 +1,5 @@
-"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json); CSV files."""
+"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json)."""
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -37,15 +36,24 @@ def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
     return folders
 
 
+def run_record(folder: Path) -> RunRecord:
+    """The record in the folder of a run. UserError as of ``read_record``, or where it is that of another run."""
+    path, record = folder / RECORD, read_record(folder / RECORD)
+    if record.id != folder.absolute().name:
+        raise UserError(f"{path}: the record of another run, {record.id}; move it there, or remove it.")
+    return record
+
+
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
-    Of two records with one id the one with more decodings is taken, then the one of a run folder.
+    Of two records with one id the one with more decodings is taken, then the one of a run folder. UserError as of
+    ``run_record``.
     """
     found: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
     for folder in map(Path, folders):
         for path in _record_files(folder) if folder.is_dir() else ():
-            record = read_record(path)
+            record = run_record(path.parent) if path.name == RECORD else read_record(path)
             precedence = len(record.config.get("beside", {})), path.name == RECORD
             if record.id not in found or precedence > found[record.id][0]:
                 found[record.id] = precedence, record
@@ -60,16 +68,3 @@ def find_run(run: str, outputs: Path) -> Path:
     ids = sorted(child.name for child in outputs.glob("[!.]*") if child.is_dir())
     hint = nearest(run, ids) or f" There are {len(ids)} runs there."
     raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file with a header, by column name; lines that begin with # are comments.
-
-    UserError where the file is not there or a row has another number of values than the header.
-    """
-    try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            header, *rows = csv.reader(line for line in stream if not line.startswith("#"))
-        return [dict(zip(header, values, strict=True)) for values in rows]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}): restore it, or run its script again") from error

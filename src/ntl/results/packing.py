@@ -22,14 +22,6 @@ def _deflate(raw: bytes) -> bytes:
     return min((packer.compress(raw) + packer.flush() for packer in packers), key=len)
 
 
-def _inflate(packed: bytes) -> bytes:
-    return zlib.decompress(packed, -15)
-
-
-def _text(raw: bytes) -> str:
-    return base64.b85encode(raw).decode("ascii")
-
-
 def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
     """``(N,)`` booleans, eight a byte, the first in the highest bit, the last byte ending in zeros.
 
@@ -37,40 +29,18 @@ def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
     """
     raw = np.packbits(np.asarray(correct, dtype=bool)).tobytes()
     deflated = _deflate(raw)
-    return f"{_DEFLATED}:{_text(deflated)}" if len(deflated) < len(raw) else f"{_RAW}:{_text(raw)}"
+    mark, packed = (_DEFLATED, deflated) if len(deflated) < len(raw) else (_RAW, raw)
+    return f"{mark}:{base64.b85encode(packed).decode()}"
 
 
 def unpack_bits(text: str, count: int) -> np.ndarray:
     """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
     mark, _, packed = text.partition(":")
     raw = base64.b85decode(packed)
-    bits = np.frombuffer(_inflate(raw) if mark == _DEFLATED else raw, dtype=np.uint8)
+    bits = np.frombuffer(zlib.decompress(raw, -15) if mark == _DEFLATED else raw, dtype=np.uint8)
     if len(bits) != (count + 7) // 8:
         raise ValueError(f"packed bits hold {len(bits)} bytes, not {count} examples")
     return np.unpackbits(bits, count=count).astype(bool)
-
-
-def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
-    """``(N,)`` errors (None or NaN: unparsable) as bfloat16, ``"z:N:<low bytes>:<high bytes>"``, both deflated.
-
-    bfloat16 keeps the range of float32, which a product of two six-digit factors needs and float16 has not;
-    integers up to 256 are exact, larger errors are within 0.4 %, and those beyond 3.39e38 are infinite. The high
-    bytes, sign and exponent, repeat; the low bytes hardly do, so that each is packed by its own frequencies.
-    """
-    with np.errstate(over="ignore"):
-        bits = np.asarray(errors, dtype=np.float32).view(np.uint32)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
-    halves = np.where(np.isnan(bits.view(np.float32)), 0x7FC0, rounded).astype("<u2")
-    low, high = (_text(_deflate(plane.tobytes())) for plane in halves.view(np.uint8).reshape(-1, 2).T)
-    return f"{_DEFLATED}:{halves.size}:{low}:{high}"
-
-
-def unpack_errors(text: str) -> np.ndarray:
-    """The ``(N,)`` float32 errors of :func:`pack_errors`, to bfloat16 precision. ValueError for another text."""
-    _, count, *planes = text.split(":")
-    raw = b"".join(_inflate(base64.b85decode(plane)) for plane in planes)
-    halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, int(count)).T.copy().view("<u2").reshape(-1)
-    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:

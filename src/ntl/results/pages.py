@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ntl.config.folders import RESULTS
 from ntl.results.effects import Outcome
-from ntl.results.figures.spec import figure_names, load_figure_spec
+from ntl.results.figures.spec import FigureSpec, figure_specs
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.results.verdicts import Verdict, Whose, judge, learnt, load_verdicts
@@ -64,13 +64,28 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
 
 def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
     """``results/README.md``: what was learnt, verdicts, figures, tables of the paper and of ours, then the evidence."""
-    parts = [*_verdicts(verdicts, sentences), *_figures(), *_of_paper(tables), *_index(tables), *_evidence(verdicts)]
-    return "\n".join(["# Results", "", _ABOUT, "", *parts])
+    specs = figure_specs()
+    parts = [*_verdicts(verdicts, sentences), *_figures(specs), *_of_paper(tables, specs), *_index(tables)]
+    return "\n".join(["# Results", "", _ABOUT, "", *parts, *_evidence(verdicts)])
 
 
 def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str:
     """The generated part of README: what was learnt, and a line of verdicts for each kind of claim."""
-    return "\n".join(_claim_lines(verdicts, sentences))
+    lines = [*(f"- {escape(each)}" for each in sentences), ""]
+    for whose in Whose:
+        names: dict[tuple[Outcome, bool], list[str]] = {}
+        for each in verdicts:
+            if each.spec.whose is whose:
+                share = each.said.removeprefix(each.outcome.value)
+                names.setdefault((each.outcome, bool(share)), []).append(escape(f"{each.spec.name}{share}"))
+        parts = [
+            f"**{outcome.value}{' on some tasks' * in_part}** {'; '.join(names[outcome, in_part])}"
+            for outcome in Outcome
+            for in_part in (False, True)
+            if (outcome, in_part) in names
+        ]
+        lines += [f"{whose.value}: {'. '.join(parts)}.", ""]
+    return "\n".join([*lines, "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."])
 
 
 def _verdicts(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator[str]:
@@ -84,10 +99,9 @@ def _verdicts(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator
             yield ""
 
 
-def _figures() -> Iterator[str]:
+def _figures(specs: Sequence[FigureSpec]) -> Iterator[str]:
     yield from ["## Figures", "", "Captions, and the figures of the paper, are in [figures](figures/README.md).", ""]
-    names = sorted(figure_names(), key=lambda name: name != "effects")  # all comparisons in one
-    for spec in map(load_figure_spec, names):
+    for spec in sorted(specs, key=lambda spec: spec.name != "effects"):  # all comparisons in one
         if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
@@ -136,27 +150,7 @@ def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield ""
 
 
-def _claim_lines(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> Iterator[str]:
-    """The sentences on what was learnt, and a line for each verdict."""
-    yield from (f"- {escape(each)}" for each in sentences)
-    yield ""
-    for whose in Whose:
-        names: dict[tuple[Outcome, bool], list[str]] = {}
-        for each in verdicts:
-            if each.spec.whose is whose:
-                share = each.said.removeprefix(each.outcome.value)
-                names.setdefault((each.outcome, bool(share)), []).append(escape(f"{each.spec.name}{share}"))
-        parts = [
-            f"**{outcome.value}{' on some tasks' * in_part}** {'; '.join(names[outcome, in_part])}"
-            for outcome in Outcome
-            for in_part in (False, True)
-            if (outcome, in_part) in names
-        ]
-        yield from [f"{whose.value}: {'. '.join(parts)}.", ""]
-    yield "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
-
-
-def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
+def _of_paper(tables: Sequence[Table], specs: Sequence[FigureSpec]) -> Iterator[str]:
     """A line for each table and figure of the paper: its command, what is published, the scales without a record."""
     yield from ["## Tables and figures of the paper", ""]
     yield line(["paper", "what it shows", "command", "published", "no record"])
@@ -173,7 +167,7 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
             ]
             lacking = [each.scale for each in at_scales if not each.num_records]
             yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])
-    for spec in map(load_figure_spec, figure_names()):
+    for spec in specs:
         what, _, subject = spec.title.partition(": ")
         if what.startswith("Figure "):
             drawn = (FIGURES / f"{spec.name}.png").is_file()

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
 from ntl.results.packing import pack_groups, unpack_groups
+from ntl.results.spec import typed
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
@@ -28,20 +28,20 @@ class RunRecord:
 
     metrics: ``{"interpolate/accuracy": 0.43}``, None where undefined. groups: ``{split: {group: {metric: value}}}``.
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
-    whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
-    a sample that depends on the ids alone, so that it is the same for every run.
+    whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them.
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. rules: the version of every answer rule behind the metrics.
     In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
     "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
-    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, too.
+    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, packed ``errors`` of a sample of the answers and
+    ``digit_histograms``, too.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
 
-    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 2.5 KB of
-    errors, and at most 5 bytes of correctness for 32 answers.
+    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 5 bytes
+    for 32 answers.
     """
 
     id: str
@@ -119,9 +119,6 @@ def _absent_terms(config: Json) -> list[str]:
     return ["ntl"] * without_ntl + ["ce"] * without_ce
 
 
-_KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
-
-
 def jsonable(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
     if isinstance(value, Mapping):
@@ -173,36 +170,15 @@ def dumps(payload: Json) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def check(name: str, value: Any, kind: Any) -> None:
-    """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]``.
-
-    ``name``: the keys that lead to the value, joined by dots. What is of kind Any is free in its form.
-    """
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if kind is Any or (value is None and NoneType in options):
-        return
-    origin = get_origin(options[0]) or options[0]
-    origin = {Mapping: dict, Sequence: list, float: int | float}.get(origin, origin)
-    if (
-        not isinstance(value, origin)
-        or isinstance(value, bool)
-        or (isinstance(value, float) and not math.isfinite(value))
-    ):
-        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {options[0]}")
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        check(f"{name}.{key}", item, get_args(options[0])[-1])
-
-
 def read_record(path: Path | str) -> RunRecord:
     """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         if (schema := values.pop("schema")) > SCHEMA:
             raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
-        for name, value in values.items():
-            check(name, value, _KINDS[name])
-        groups = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
-        record = RunRecord(**{**values, "config": migrate_targets(values["config"]), "groups": groups})
+        values["config"] = migrate_targets(values["config"])
+        record: RunRecord = typed(RunRecord, values, f"{path}: not whole, restore it or run again")
+        record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
     except OSError as error:

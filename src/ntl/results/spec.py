@@ -1,9 +1,12 @@
 """Schemas of ``config/table``: what a table runs and prints."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, EnumMeta
 from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
@@ -23,36 +26,43 @@ SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as 
 
 
 def read_typed(schema: Any, path: Path) -> Any:
-    """A dataclass from a YAML file.
-
-    UserError, in one line with the file and the key: no YAML, an unknown or missing key, a value of a wrong type.
-    """
-    return _typed(schema, read_yaml(path), str(path), "")
+    """A dataclass from a YAML file. UserError, in one line: no YAML, or of ``typed``."""
+    return typed(schema, read_yaml(path), str(path))
 
 
 # A structured config of OmegaConf does the same and takes ten times as long: half a second for a long table.
-def _typed(kind: Any, value: Any, path: str, key: str) -> Any:
-    where, items = f"{path}: {key}" if key else path, get_args(kind)
+def typed(kind: Any, value: Any, path: str, key: str = "") -> Any:
+    """A value read from a file as ``kind``, a dataclass or another annotation.
+
+    UserError, in one line with the file and the key: an unknown or missing key, a value of a wrong type.
+    """
+    items, origin = get_args(kind), get_origin(kind)
+    if origin is UnionType:  # with None
+        return value if value is None else typed(items[0], value, path, key)
+    where = f"{path}: {key}" if key else path
     if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
         hints, dot = _hints(kind), f"{key}." if key else ""
         if lost := [name for name in value if name not in hints]:
             raise UserError(f"{path}: {dot}{lost[0]}: no such key.{nearest(str(lost[0]), hints)}")
-        if lost := [each.name for each in fields(kind) if each.default is MISSING and each.name not in value]:
+        needed = [each.name for each in fields(kind) if each.default is each.default_factory or each.default is MISSING]
+        if lost := [name for name in needed if name not in value]:
             raise UserError(f"{path}: {dot}{lost[0]}: it is missing")
-        given = {name: _typed(hints[name], item, path, f"{dot}{name}") for name, item in value.items()}
+        given = {name: typed(hints[name], item, path, f"{dot}{name}") for name, item in value.items()}
         try:
             return kind(**given)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_typed(items[0], item, path, f"{key}[{index}]") for index, item in enumerate(value)]
-    if get_origin(kind) is dict and isinstance(value, dict):
-        return {str(name): _typed(items[1], item, path, f"{key}.{name}") for name, item in value.items()}
+    if kind is Any or (Any in items and isinstance(value, {Mapping: dict, Sequence: list}.get(origin, origin))):
+        return value
+    if origin in (list, Sequence) and isinstance(value, list):
+        return [typed(items[0], item, path, f"{key}[{index}]") for index, item in enumerate(value)]
+    if origin in (dict, Mapping) and isinstance(value, dict):
+        return {str(name): typed(items[1], item, path, f"{key}.{name}") for name, item in value.items()}
     if isinstance(kind, EnumMeta) and value in kind.__members__:
         return kind[value]
     if (kind is str and isinstance(value, str | int | float)) or (kind is float and type(value) is int):
         return kind(value)
-    if type(value) is not kind:
+    if type(value) is not (origin or kind) or (kind is float and not math.isfinite(value)):
         raise UserError(f"{where}: {str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
     return value
 

@@ -36,10 +36,6 @@ class Summary:
         return len(self.values)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def summarize(values: Sequence[float | None]) -> Summary:
     """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.
 
@@ -49,7 +45,8 @@ def summarize(values: Sequence[float | None]) -> Summary:
     n, sd, low, high = len(good), None, None, None
     mean = fmean(good) if good else None
     if mean is not None and n > 1:
-        sd = _finite(math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1)))
+        sd = math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1))
+        sd = sd if math.isfinite(sd) else None
     if mean is not None and sd is not None and n > 2:
         from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
@@ -63,7 +60,7 @@ def sign_flip_p(differences: tuple[float, ...]) -> float:
     """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs; above 20, of 2^20 flips.
 
     The share of flips whose mean is at least as far from 0 as the observed one, which counts as one of them: p is never
-    below ``smallest_p(n)``.
+    below 2 / 2^n.
     """
     from scipy.stats import permutation_test
 
@@ -77,11 +74,6 @@ def sign_flip_p(differences: tuple[float, ...]) -> float:
     return float(permutation_test((differences,), is_as_far, vectorized=True, **flips).pvalue)
 
 
-def smallest_p(n: int) -> float:
-    """The smallest possible ``sign_flip_p`` of n differences, 2 / 2^n."""
-    return 2.0 ** (1 - n)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the i-th smallest of m times m - i + 1, never below one before it, at most 1."""
     corrected, least = [0.0] * len(p_values), 0.0
@@ -91,33 +83,21 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def bootstrap_difference(
-    base: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray, draws: int = 10_000, seed: int = 0
-) -> tuple[float, float, float]:
-    """Mean of other - base over the same N test examples, and its 95 % percentile bootstrap interval.
+def accuracy_interval(split: str, base: RunRecord, other: RunRecord) -> tuple[float, float] | None:
+    """95 % percentile bootstrap interval of the accuracy of ``other`` minus that of ``base`` on the same test examples.
 
-    Works on correctness (booleans) as on errors. It covers the choice of test examples, never the seed of training.
-    Resampling N examples is a multinomial draw over the distinct differences, so 0/1 scores cost three counts a draw.
-    """
-    left, right = np.asarray(base, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    values, counts = np.unique(right - left, return_counts=True)
-    rng, shares = np.random.default_rng(seed), counts / left.size
-    means = np.concatenate(
-        [rng.multinomial(left.size, shares, size=min(500, draws - start)) @ values for start in range(0, draws, 500)]
-    )
-    low, high = np.quantile(means / left.size, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(values @ counts / left.size), float(low), float(high)
-
-
-def correct_difference(split: str, base: RunRecord, other: RunRecord) -> tuple[float, float, float] | None:
-    """Accuracy of ``other`` minus that of ``base`` on the same test examples: mean and 95 % bootstrap interval.
-
-    None where the runs were not tested on the same examples, or a record does not say which answers were correct.
+    It covers the choice of test examples, never the seed of training. None where the runs were not tested on the same
+    examples, or a record does not say which answers were correct.
     """
     sides = []
     for record in (base, other):
         count, ids = record.metrics.get(f"{split}/count"), record.ids_sha256.get(split)
         if not count or ids is None or ids != base.ids_sha256.get(split) or split not in record.correct:
             return None
-        sides.append(unpack_bits(record.correct[split], int(count)))
-    return bootstrap_difference(*sides)
+        sides.append(unpack_bits(record.correct[split], int(count)).astype(float))
+    # Resampling N examples is a multinomial draw over the distinct differences, -1, 0 and 1.
+    values, counts = np.unique(sides[1] - sides[0], return_counts=True)
+    size = counts.sum()
+    means = np.random.default_rng(0).multinomial(size, counts / size, size=10_000) @ values / size
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

@@ -109,13 +109,13 @@ def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
 class Difference:
     """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for.
 
-    ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
+    ``examples``: with one common seed only, the 95 % bootstrap interval of the accuracy over test examples.
     """
 
     row: RowSpec
     against: RowSpec
     effect: Effect
-    examples: tuple[float, float, float] | None
+    examples: tuple[float, float] | None
     primary: bool
 
 

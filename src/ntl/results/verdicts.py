@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from string import Formatter
@@ -13,7 +13,6 @@ from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
 from ntl.results.build import by_seed
 from ntl.results.effects import Effect, Outcome, effect
-from ntl.results.load import read_rows
 from ntl.results.notes import model_name
 from ntl.results.spec import (
     BAND,
@@ -142,7 +141,7 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
     return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
@@ -251,16 +250,15 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
     if found is None:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
-    wanted = table.spec.primary_of(table.scale)
+    outcome, wanted = found.outcome(not claim.no_worse), table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     more = table.spec.blocks[cell.block].scales[table.scale].heuristics_of(base_metric)
     gate = column_of(table.spec.blocks[cell.block], base_metric, cell.table)
     baselines = [
         by_seed(base_metric, row.records) for each in rows for row in each.values() if row.spec.role is Role.baseline
     ]
-    if best := unbeaten(gate, baselines, [*rows[0].values()], more):
-        return Cell(cell, table.scale, place, what, found, Outcome.not_testable, best, primary)
-    return Cell(cell, table.scale, place, what, found, found.outcome(not claim.no_worse), primary=primary)
+    best = unbeaten(gate, baselines, [*rows[0].values()], more)
+    return Cell(cell, table.scale, place, what, found, Outcome.not_testable if best else outcome, best, primary)
 
 
 def _read(label: str, metric: str) -> str:
@@ -270,8 +268,11 @@ def _read(label: str, metric: str) -> str:
 
 def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     """UserError: no such file, not one line in it as is named, or a column that it lacks."""
+    import pandas as pd
+
+    ends = ("", "_low", "_high")
     try:
-        lines, ends = read_rows(folder / cell.benchmark), ("", "_low", "_high")
+        lines = pd.read_csv(folder / cell.benchmark, comment="#", dtype=str, keep_default_na=False).to_dict("records")
         (chosen,) = (row for row in lines if all(row[key] == value for key, value in cell.where.items()))
         ratio, low, high = (float(chosen[f"ratio{end}"]) for end in ends)
         if cell.over:
@@ -279,7 +280,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
             by, least, most = (float(over[f"ratio{end}"]) for end in ends)
             ratio, low, high = ratio / by, low / most, high / least
         said = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times {cell.against}"
-    except (KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
     logs = [math.log(value) for value in (ratio, low, high)]
     time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
@@ -313,12 +314,9 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
         if cell.primary and cell.effect and cell.effect.p is not None and cell.outcome is not Outcome.not_testable
     }
     corrected = dict(zip(primaries, holm([p or 0.0 for p in primaries.values()]), strict=True))
-    return [
-        Verdict(
-            each.spec, tuple(replace(cell, corrected=corrected.get((cell.place, cell.what))) for cell in each.cells)
-        )
-        for each in found
-    ]
+    for cell in (cell for verdict in found for cell in verdict.cells):
+        cell.corrected = corrected.get((cell.place, cell.what))
+    return found
 
 
 def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:

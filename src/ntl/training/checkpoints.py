@@ -19,6 +19,7 @@ from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
+from ntl.results.load import RECORD
 from ntl.system.errors import Busy, UserError
 from ntl.system.files import (
     Taken,
@@ -34,7 +35,6 @@ from ntl.system.files import (
 from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"
-RECORD = "record.json"
 MANIFEST = "manifest.json"
 METERS = "meters.json"  # what a resumed run goes on counting from (``ntl.training.trainer``)
 DATA = "data.json"  # sha256 of each data file that the run is trained on

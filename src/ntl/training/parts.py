@@ -51,9 +51,11 @@ ROWS_LOOKED_AT = 64
 class RunParts:
     """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
 
-    def __init__(self, config: Config, say: Say = print) -> None:
+    def __init__(self, config: Config, say: Say = print, prepared: Prepared | None = None) -> None:
         self.config = config
         self.say = say
+        if prepared:
+            self.prepared = prepared
         self.data_dir = Path(config.data_dir)
         self.device = pick_device(config.device)
         self._encoded: dict[str, EncodedDataset] = {}

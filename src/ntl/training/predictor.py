@@ -244,7 +244,13 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
     from ntl.training.decode import COVERED
 
     if interval:
-        _check_level(loaded.calibration, interval)
+        try:
+            radius = loaded.calibration.radius(interval, 0.0)
+        except ValueError as error:
+            raise UserError(f"--interval {interval:g}: {error}.") from error
+        if math.isinf(radius):
+            many = "too many validation answers have no number; train longer, or lower it"
+            raise UserError(f"--interval {interval:g}: {many}.")
     for number, text in enumerate(questions, 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
@@ -285,15 +291,6 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
         )
     about = [_with_interval(answer, loaded.calibration, interval) if interval else answer.about for answer in found]
     return [{"question": q, "answer": a.text, **more} for q, a, more in zip(questions, found, about, strict=True)]
-
-
-def _check_level(calibration: Any, level: float) -> None:
-    try:
-        radius = calibration.radius(level, 0.0)
-    except ValueError as error:
-        raise UserError(f"--interval {level:g}: {error}.") from error
-    if math.isinf(radius):
-        raise UserError(f"--interval {level:g}: too many validation answers have no number; train longer, or lower it.")
 
 
 def _with_interval(answer: Any, calibration: Any, level: float) -> dict[str, Any]:

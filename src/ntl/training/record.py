@@ -13,7 +13,7 @@ from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.models.lora import parameters
-from ntl.results import RunRecord, pack_errors, thin_curve
+from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.packing import PROBE
 from ntl.results.spec import RIDGE
@@ -154,8 +154,6 @@ def build_record(
         groups=scores.groups,
         curves=_curves(read_metrics(folder / METRICS)),
         correct=scores.correct,
-        errors={split: pack_errors(errors) for split, errors in scores.errors.items()},
-        digit_histograms=scores.digits,
         ids_sha256=scores.ids_sha256,
         predictions_sha256=scores.predictions_sha256,
         rules=scores.rules,

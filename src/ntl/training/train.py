@@ -22,6 +22,7 @@ from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
+from ntl.results.load import RECORD, run_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
@@ -29,7 +30,7 @@ from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training import checkpoints
-from ntl.training.checkpoints import CHECKPOINTS, RECORD, RUN, checkpoint_at, only_one, read_json, say, step_of
+from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, say, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
@@ -66,14 +67,12 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
             return _already_finished(record_path, config)
-        config = _with_steps(config)
+        config, prepared = _with_steps(config)
         is_meant = config.trainer.max_steps and config.scale.name != "finetune"
         if not (config.model.pretrained or config.base or is_meant):
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
             say(FROM_RANDOM.format(what=what, name=config.model.name))
-        checkpoint = checkpoints.checkpoint_for(config, folder)
-        base = checkpoints.base_for(config) if config.base and not checkpoint else None
-        return _train(config, folder, overrides, checkpoint, base)
+        return _train(config, prepared, folder, overrides)
 
 
 def _check_model(config: Config) -> None:
@@ -87,26 +86,28 @@ def _check_model(config: Config) -> None:
         say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
 
 
-def _with_steps(config: Config) -> Config:
-    """Return the config with the steps that follow from epochs; the data is prepared if they do."""
+def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
+    """Return the config with the steps that follow from epochs, and the data, prepared, if they do."""
     if not any(getattr(config.trainer, name) for name in DERIVED):
-        return config
+        return config, None
     prepared = Prepared(build(config.dataset), config.data_dir)
-    prepared.prepare(say, warn=False)  # the run does
+    prepared.prepare(say)
     rows = prepared.fingerprint()["rows"]["train"]
     if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
         from ntl.training.parts import RunParts
 
-        rows = len(RunParts(config, say).encoded("train"))
+        rows = len(RunParts(config, say, prepared).encoded("train"))
     config = replace(config, trainer=in_steps(config.trainer, rows, checkpoints.processes()))
     if config.trainer.epochs:
         say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
     check_keep_steps(config)
-    return config
+    return config, prepared
 
 
-def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: Path | None, base: Path | None) -> Path:
-    """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
+def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: Sequence[str]) -> Path:
+    """Train, starting from a checkpoint, from the weights of a base or from scratch, up to record.json."""
+    checkpoint = checkpoints.checkpoint_for(config, folder)
+    base = checkpoints.base_for(config) if config.base and not checkpoint else None
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
@@ -119,11 +120,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
-    parts, stop, tracker = RunParts(config, say), StopOnSignal(), mirror(config.tracking, say)
+    parts, stop, tracker = RunParts(config, say, prepared), StopOnSignal(), mirror(config.tracking, say)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
-        prepared = Prepared(build(config.dataset), parts.data_dir)
+        prepared = prepared or Prepared(build(config.dataset), parts.data_dir)
         checkpoints.check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
@@ -260,9 +261,7 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
-    record, folder = read_record(record_path), record_path.parent
-    if record.id != folder.name:
-        raise UserError(f"{record_path}: the record of another run, {record.id}; move it there, or remove it.")
+    record, folder = run_record(record_path.parent), record_path.parent
     # The data may also be prepared nowhere; then nothing is known of it.
     files = record.data.get("files")
     if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):

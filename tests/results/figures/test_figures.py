@@ -10,20 +10,18 @@ import pytest
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
-from ntl.results.figures.seeds import gaps
-from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_names, load_figure_spec
+from ntl.results.figures.seeds import UNSHOWN, gaps, sentence, with_outcome
+from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_specs
 from ntl.results.figures.style import LOOKS, Drawing, panels, style, write
 from ntl.results.spec import ColumnSpec
 
 
 def test_every_figure_has_its_function_and_every_loss_a_look_of_its_own() -> None:
-    for spec in map(load_figure_spec, figure_names()):
+    for spec in figure_specs():
         assert callable(locate(spec.draw))
     assert {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")} == LOOKS.keys()
     for each in ("name", "marker"):
         assert len({getattr(look, each) for look in LOOKS.values()}) == len(LOOKS)
-    # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
-    assert len({(look.colour, look.line) for look in LOOKS.values()}) == len(LOOKS)
 
 
 ROWS = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
@@ -88,16 +86,16 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     }
     lower = ColumnSpec(metric="test/mae", header="error", format=".3f")
     found = gaps(values, "ce", lower)
-    assert found.unshown == ["ntl_crps"]
-    assert found.sentence() == (
+    assert with_outcome(found, *UNSHOWN) == ["ntl_crps"]
+    assert sentence(found, "ce") == (
         "Better than CE: NTL-WAS -26.5% [-43.3, -4.9], n = 3, better in 3 of 3. "
         "Worse than CE: NTL, number level +26.1% [+8.2, +47.0], n = 3, worse in 3 of 3. "
         "Not significantly different from CE: NTL-CRPS -7.2% [-56.0, +96.0], n = 3, better in 1 of 3."
     )
     # Those before the base are not compared with it again, nor is anything with a base that has no run.
-    assert list(gaps(values, "ntl_crps", lower).by_loss) == ["ntl_number_level"]
-    assert gaps(values, "ce_digits", lower).sentence() == ""
+    assert list(gaps(values, "ntl_crps", lower)) == ["ntl_number_level"]
+    assert gaps(values, "ce_digits", lower) == {}
     # One seed without a value: the others alone would be those on which the loss did well.
     found = gaps({"ce": base, "ntl_was": {1: 2.0, 2: None, 3: 4.1}}, "ce", lower)
-    assert (found.by_loss["ntl_was"].short, found.unshown) == ("undefined", ["ntl_was"])
-    assert found.sentence() == "Not significantly different from CE: NTL-WAS undefined for 1 seed."
+    assert (found["ntl_was"].short, with_outcome(found, *UNSHOWN)) == ("undefined", ["ntl_was"])
+    assert sentence(found, "ce") == "Not significantly different from CE: NTL-WAS undefined for 1 seed."

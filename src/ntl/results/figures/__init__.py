@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntl.config.targets import locate
-from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
+from ntl.results.figures.spec import FigureSpec, Source, figure_specs
 from ntl.results.record import RunRecord
 
 if TYPE_CHECKING:
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 
 def draw_all(records: Sequence[RunRecord], results: Path) -> tuple[list["Drawing"], list[FigureSpec]]:
     """The figures of ``config/figure`` that were drawn, and the specs of those without anything to draw."""
-    sources = [Source(load_figure_spec(name), records, results) for name in figure_names()]
-    drawn = [(source.spec, None if source.empty else locate(source.spec.draw)(source)) for source in sources]
-    return [drawing for _, drawing in drawn if drawing], [spec for spec, drawing in drawn if not drawing]
+    drawn, missing = list["Drawing"](), list[FigureSpec]()
+    for source in (Source(spec, records, results) for spec in figure_specs()):
+        ran = all(panel.runs for panel in source.panels)
+        if drawing := locate(source.spec.draw)(source) if ran else None:
+            drawn.append(drawing)
+        else:
+            missing.append(source.spec)
+    return drawn, missing
 
 
-def page(drawings: "Sequence[Drawing]", missing: Sequence[FigureSpec] = ()) -> str:
+def page(drawings: "Sequence[Drawing]", missing: Sequence[FigureSpec]) -> str:
     """``README.md`` of the folder: each figure with its caption and its files; then those not drawn."""
     lines = ["# Figures", "", "Drawn by `make figures`; never edited by hand.", ""]
     for each in drawings:

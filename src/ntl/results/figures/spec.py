@@ -59,18 +59,18 @@ class FigureSpec:
     name: str = ""
 
 
-def figure_names(folder: Path = FIGURE_FOLDER) -> list[str]:
-    """The figures there are, sorted."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def load_figure_spec(name: str, folder: Path = FIGURE_FOLDER) -> FigureSpec:
-    """Read and check ``<folder>/<name>.yaml``. A mistake in it is a UserError that names the file and the key."""
-    path = folder / f"{name}.yaml"
+def load_figure_spec(name: str) -> FigureSpec:
+    """Read and check a file of ``config/figure``. A mistake in it is a UserError that names the file and the key."""
+    path = FIGURE_FOLDER / f"{name}.yaml"
     spec: FigureSpec = read_typed(FigureSpec, path)
     spec.name, spec.caption = name, " ".join(spec.caption.split())
     check_target(spec.draw, "ntl.results.figures", f"{path}: draw")
     return spec
+
+
+def figure_specs() -> list[FigureSpec]:
+    """All figures, by name."""
+    return [load_figure_spec(path.stem) for path in sorted(FIGURE_FOLDER.glob("*.yaml"))]
 
 
 def defined(scores: Mapping[int, float | None]) -> dict[int, float]:
@@ -135,11 +135,6 @@ class Source:
     def panels(self) -> list[Panel]:
         where = f"config/figure/{self.spec.name}.yaml"
         return [Panel(panel, self.records, where) for panel in self.spec.panels]
-
-    @property
-    def empty(self) -> bool:
-        """Whether a panel has no run with a record."""
-        return not all(panel.runs for panel in self.panels)
 
     def file(self, name: str) -> Path:
         """One of the figure's ``files``."""

@@ -39,7 +39,7 @@ def _difference(each: Difference) -> dict[str, Any]:
         **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
         "metric": each.effect.column.metric,
         **_numbers(each.effect.summary),
-        **({"low": each.examples[1], "high": each.examples[2]} if each.examples else {}),
+        **(dict(zip(("low", "high"), each.examples, strict=True)) if each.examples else {}),
         "measure": "log ratio" if each.effect.ratio else "difference",
         **{"better": each.effect.better, "primary": each.primary, "text": each.effect.text},
     }
