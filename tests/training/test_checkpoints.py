@@ -108,10 +108,15 @@ def test_every_file_of_a_checkpoint_is_read_by_other_users_too(finished: Path) -
     assert "model.safetensors" in {path.name for path in files}
 
 
-def test_a_renamed_checkpoint_is_refused(finished: Path, small) -> None:
+def test_a_state_of_another_step_is_refused(finished: Path, small) -> None:
+    """A renamed folder, and an optimizer's file of another checkpoint."""
     (finished / "record.json").unlink()
     early, late = (finished / "checkpoints" / f"checkpoint-{step}" for step in (6, 12))
+    shutil.copyfile(late / "optimizer.pt", early / "optimizer.pt")
+    write_manifest(early)
     shutil.rmtree(late)
+    with pytest.raises(UserError, match=r"its optimizer has taken 12 steps, and its state is that of step 6; remove"):
+        train(small())
     early.rename(late)
     with pytest.raises(UserError, match=r"checkpoint-12: its state is that of step 6; give the folder the name check"):
         train(small())

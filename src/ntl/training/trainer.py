@@ -339,3 +339,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.is_world_process_zero():  # the sums are over all ranks
             self.meters += torch.tensor(counted["meters"], dtype=torch.float64, device=self.args.device)
             self.seen += torch.tensor(counted["seen"], device=self.args.device)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        optimizer: Any = self.optimizer
+        if checkpoint and optimizer:
+            taken = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
+            if taken and max(taken) != self.state.global_step:
+                raise UserError(
+                    f"{checkpoint}: its optimizer has taken {max(taken)} steps, and its state is that of step "
+                    f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
+                )
