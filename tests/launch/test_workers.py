@@ -42,15 +42,25 @@ def test_failures_and_kills_do_not_stop_the_others(planned: Planned, target: str
     assert "Traceback" not in runs[5].log.read_text()
 
 
-def test_a_line_now_and_then_says_how_far_runs_are(
-    planned: Planned, target: str, monkeypatch: pytest.MonkeyPatch
+def test_progress_says_how_far_runs_are_and_how_long_they_take(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run,), said = planned(1), list[str]()
-    run.folder.mkdir(parents=True)
-    (run.folder / "metrics.jsonl").write_text('{"step": 100}\n{"note": 1}\n{"ste')
-    monkeypatch.setattr(workers, "QUIET_SECONDS", 0.0)
-    run_all([run], workers=1, target=target, say=said.append)
-    assert f"  running: {run.id} 100/{run.steps}" in said
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
+    runs = planned(1, 2, overrides=["trainer.max_steps=400"])
+    progress = workers._Progress(runs, said.append)
+    runs[0].folder.mkdir(parents=True)
+    (runs[0].folder / "metrics.jsonl").write_text('{"step": 100}\n{"note": 1}\n{"ste')
+    now[0] = 20.0
+    progress.tick(runs[:1])
+    now[0] = 39.0
+    progress.tick(runs[:1])  # quiet for 19 s only
+    progress.ended(runs[0], 38.0, "boom")
+    # 700 of 800 steps were left after 20 s, 400 after 39 s.
+    assert said == [
+        f"  running: {runs[0].id} 100/400 (about 2 min 20 s left)",
+        f"[1/2] {runs[0].id}: FAILED after 38.0 s: boom (about 39 s left)",
+    ]
     assert [duration(seconds) for seconds in (8.4, 59.6, 7500)] == ["8 s", "1 min 00 s", "2 h 05 min"]
 
 

@@ -40,7 +40,7 @@ def run_all(
     Returns:
         The error of each run in one line, empty for those that ended well.
     """
-    size, errors, said = min(workers or available_cores(), len(runs)), dict[str, str](), time.monotonic()
+    size, errors, progress = min(workers or available_cores(), len(runs)), dict[str, str](), _Progress(runs, say)
     say(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
     pool = [_Worker(target, available_cores() // size or 1) for _ in range(size)]
     try:
@@ -52,14 +52,9 @@ def run_all(
                 wait([worker.pipe for worker in pool if worker.run], POLL_SECONDS)
                 for worker in pool:
                     if (run := worker.run) and worker.pipe.poll():
-                        errors[run.id], said = worker.result(), time.monotonic()
-                        seconds = f"{said - worker.since:.1f} s"
-                        verdict = f"FAILED after {seconds}: {errors[run.id]}" if errors[run.id] else seconds
-                        say(f"[{len(errors)}/{len(runs)}] {run.id}: {verdict}")
-                running = [worker.run for worker in pool if worker.run]
-                if running and time.monotonic() - said >= QUIET_SECONDS:
-                    said = time.monotonic()
-                    say("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run in running))
+                        errors[run.id] = worker.result()
+                        progress.ended(run, time.monotonic() - worker.since, errors[run.id])
+                progress.tick([worker.run for worker in pool if worker.run])
     except KeyboardInterrupt:
         say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
         raise
@@ -115,6 +110,34 @@ def _end(pool: Sequence[_Worker]) -> None:
         for worker in pool:
             if worker.process.is_alive():
                 os.killpg(worker.process.pid or 0, signal.SIGKILL)
+
+
+class _Progress:
+    """Lines: one for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
+
+    def __init__(self, runs: Sequence[Run], say: Callable[[str], None]) -> None:
+        self._say, self._left, self._total = say, {run.id: run for run in runs}, len(runs)
+        self._started = self._last = time.monotonic()
+        self._steps = self._steps_left()
+
+    def _steps_left(self) -> int:
+        return sum(max(0, run.steps - run.step) for run in self._left.values())
+
+    def _line(self, text: str) -> None:
+        """A line with the time left, from the steps made since the start; without it before the first."""
+        made = self._steps - (left := self._steps_left())
+        self._last = time.monotonic()
+        time_left = duration((self._last - self._started) * left / made) if made > 0 < left else ""
+        self._say(f"{text} (about {time_left} left)" if time_left else text)
+
+    def ended(self, run: Run, seconds: float, error: str) -> None:
+        del self._left[run.id]
+        verdict = f"FAILED after {seconds:.1f} s: {error}" if error else f"{seconds:.1f} s"
+        self._line(f"[{self._total - len(self._left)}/{self._total}] {run.id}: {verdict}")
+
+    def tick(self, running: Sequence[Run]) -> None:
+        if running and time.monotonic() - self._last >= QUIET_SECONDS:
+            self._line("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run in running))
 
 
 def duration(seconds: float) -> str:
