@@ -17,6 +17,7 @@ from ntl.data.chat import Chat
 from ntl.data.encoded import ABOUT, EncodedDataset
 from ntl.data.files import make_once
 from ntl.data.weights import TokenTexts, matched, of_parts
+from ntl.data.words import WordEncoder
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 from ntl.system.files import sync
@@ -194,7 +195,7 @@ class Encoder:
         weighted: bool = False,
         exclude: str = "",
     ) -> None:
-        self.backend = chat.plain if chat else text_backend(tokenizer)
+        self.ids_of = WordEncoder(chat.plain if chat else text_backend(tokenizer))
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
@@ -270,7 +271,7 @@ class Encoder:
         numbers: list[list[float]] = [[]] * len(texts)
         if self.read is not None:
             texts, numbers = map(list, zip(*map(self.read, texts), strict=True))
-        return [each.ids for each in self.backend.encode_batch_fast(texts, add_special_tokens=False)], numbers
+        return self.ids_of(texts), numbers
 
     def _values(self, ids: list[int], numbers: list[float]) -> list[float]:
         values = [1.0] * len(ids)
