@@ -139,9 +139,8 @@ def isolate_digits(pre_tokenizer: Step | None, isolate: bool = True) -> Step | N
     before a byte-level step, which would leave ``Ġ`` on the first digit: `` 12`` becomes ``Ġ 1 2``. But if that adds a
     space before each word (RoBERTa's), it comes after it, as otherwise each digit would get a space.
     """
-    is_sequence = pre_tokenizer is not None and pre_tokenizer["type"] == "Sequence"
-    found = pre_tokenizer["pretokenizers"] if is_sequence else filter(None, [pre_tokenizer])
-    steps = [step for step in found if step != DIGIT_SPLIT]
+    given = pre_tokenizer or {"type": "Sequence", "pretokenizers": []}
+    steps = [step for step in given.get("pretokenizers", [given]) if step != DIGIT_SPLIT]
     if isolate:
         byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
         steps.insert(next(byte_level, len(steps)), DIGIT_SPLIT)
