@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "training": 3710, "numbers": 600, "tokenizers": 740, "models": 1150, "data": 3700},
-    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 880, "benchmarks": 630},
+    **{"losses": 2400, "training": 3670, "numbers": 600, "tokenizers": 740, "models": 1145, "data": 3730},
+    **{"decoding": 900, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
     **{"config": 2740, "system": 760},
 }
 MAX_FILES = 170

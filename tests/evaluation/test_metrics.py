@@ -6,7 +6,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
-from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, Better, find_metric, metric_of
+from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, Better, metric_of
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.textual import TEXT_RULES
 
@@ -35,4 +35,3 @@ def test_every_published_metric_is_in_the_list() -> None:
 def test_every_rule_has_a_version() -> None:
     assert (NUMBER_VERSIONS, TEXT_VERSIONS) == ({"default": 4, "paper": 1}, {"default": 2, "paper": 2})
     assert (set(RULES), set(TEXT_RULES)) == (set(NUMBER_VERSIONS), set(TEXT_VERSIONS))
-    assert find_metric("bleu").versions == TEXT_VERSIONS

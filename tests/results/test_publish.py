@@ -9,6 +9,7 @@ from ntl.config.folders import ROOT
 from ntl.launch.publish import publish
 from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
+from ntl.results.spec import load_table_spec
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -128,6 +129,16 @@ def test_an_id_that_the_overrides_do_not_give_and_a_pair_of_two_processors(tmp_p
     faults, rows = check(tmp_path, replace(record, device="cuda"), published)
     mixed = "other rows of this seed ran on cpu .*, this one on cuda: a pair must not mix processors"
     assert [bool(re.search(mixed, fault)) for fault in faults] == [True] * len(rows)
+
+
+def test_a_processor_is_compared_within_the_group_of_a_row(tmp_path: Path, published: list, monkeypatch) -> None:
+    spec, record = load_table_spec("quickstart"), replace(of_quickstart(published), device="cuda")
+    monkeypatch.setattr("ntl.results.check_record.table_names", lambda: [spec.name])
+    monkeypatch.setattr("ntl.results.check_record.load_table_spec", lambda name: spec)
+    assert len(check(tmp_path, record, published)[0]) == 1
+    for row in spec.blocks[0].rows:
+        row.group = row.label
+    assert check(tmp_path, record, published)[0] == []
 
 
 def test_answers_and_settings_must_agree_with_what_a_record_says_of_them(tmp_path: Path, published: list) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.model import T5Config, XValConfig
-from ntl.models import identity, require, source, tokenizer_source
+from ntl.config.model import T5Config, XValConfig, source, tokenizer_source
 from ntl.system import hub
-from ntl.system.hub import digest, tokenizer_files, unreachable, weight_files
+from ntl.system.hub import digest, identity, require, tokenizer_files, unreachable, weight_files
 
 
 def fill(folder: Path, **files: str) -> Path:

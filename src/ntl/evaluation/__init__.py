@@ -11,11 +11,9 @@ if TYPE_CHECKING:
     from ntl.evaluation.predictions import read_predictions as read_predictions
     from ntl.evaluation.predictions import write_predictions as write_predictions
     from ntl.evaluation.rules import RULES as RULES
-    from ntl.evaluation.rules import AnswerRule as AnswerRule
     from ntl.evaluation.rules import extract_answer as extract_answer
     from ntl.evaluation.scores import Scores as Scores
     from ntl.evaluation.scores import score_predictions as score_predictions
-    from ntl.evaluation.textual import TEXT_METRICS as TEXT_METRICS
     from ntl.evaluation.textual import text_metrics as text_metrics
     from ntl.evaluation.textual import token_matches as token_matches
 

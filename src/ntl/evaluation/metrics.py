@@ -4,8 +4,7 @@ Tables, sweeps, figures and the choice of the best checkpoint read it. It import
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
@@ -24,7 +23,7 @@ class Better(Enum):
 class Metric:
     """``format`` is a Python format spec; ``label`` is what headings call the metric.
 
-    ``versions``: answer rule -> its version, for the metrics of answers. ``factor`` takes a stored value to ``unit``.
+    ``factor`` takes a stored value to ``unit``.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Metric:
     unit: str
     format: str
     label: str
-    versions: Mapping[str, int] = field(default_factory=dict)
     factor: float = 1.0
 
     @property
@@ -54,43 +52,43 @@ HIGHER, LOWER, NEITHER = Better.higher, Better.lower, Better.neither
 COUNT = Metric("count", NEITHER, "examples", ",.0f", "examples")
 # Of numeric answers: what number_metrics returns, in its order.
 NUMBER = (
-    Metric("accuracy", HIGHER, "share", ".3f", "accuracy", NUMBER_VERSIONS),
-    Metric("mae", LOWER, "of the answer", ".3f", "MAE", NUMBER_VERSIONS),
-    Metric("mse", LOWER, "of the answer, squared", ".3f", "MSE", NUMBER_VERSIONS),
-    Metric("rmse", LOWER, "of the answer", ".3f", "RMSE", NUMBER_VERSIONS),
-    Metric("r2", HIGHER, "1", ".3f", "R²", NUMBER_VERSIONS),
-    Metric("median_error", LOWER, "of the answer", ".3f", "median error", NUMBER_VERSIONS),
-    Metric("log_mae", LOWER, "decades", ".3f", "log MAE", NUMBER_VERSIONS),
-    Metric("log_r2", HIGHER, "1", ".3f", "log R²", NUMBER_VERSIONS),
-    Metric("pearson", HIGHER, "1", ".3f", "Pearson", NUMBER_VERSIONS),
-    Metric("spearman", HIGHER, "1", ".3f", "Spearman", NUMBER_VERSIONS),
-    Metric("mape", LOWER, "%", ".2f", "MAPE", NUMBER_VERSIONS),
-    Metric("mape_median", LOWER, "%", ".2f", "median APE", NUMBER_VERSIONS),
-    Metric("mape_clipped", LOWER, "%", ".2f", "MAPE clipped at 100", NUMBER_VERSIONS),
-    Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer", NUMBER_VERSIONS),
-    Metric("unparsable", NEITHER, "share", ".1%", "unparsable", NUMBER_VERSIONS),
+    Metric("accuracy", HIGHER, "share", ".3f", "accuracy"),
+    Metric("mae", LOWER, "of the answer", ".3f", "MAE"),
+    Metric("mse", LOWER, "of the answer, squared", ".3f", "MSE"),
+    Metric("rmse", LOWER, "of the answer", ".3f", "RMSE"),
+    Metric("r2", HIGHER, "1", ".3f", "R²"),
+    Metric("median_error", LOWER, "of the answer", ".3f", "median error"),
+    Metric("log_mae", LOWER, "decades", ".3f", "log MAE"),
+    Metric("log_r2", HIGHER, "1", ".3f", "log R²"),
+    Metric("pearson", HIGHER, "1", ".3f", "Pearson"),
+    Metric("spearman", HIGHER, "1", ".3f", "Spearman"),
+    Metric("mape", LOWER, "%", ".2f", "MAPE"),
+    Metric("mape_median", LOWER, "%", ".2f", "median APE"),
+    Metric("mape_clipped", LOWER, "%", ".2f", "MAPE clipped at 100"),
+    Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer"),
+    Metric("unparsable", NEITHER, "share", ".1%", "unparsable"),
     COUNT,
 )
 # Of text answers: what text_metrics returns, in its order.
 TEXT = (
-    Metric("bleu", HIGHER, "1", ".3f", "BLEU", TEXT_VERSIONS, factor=0.01),  # a record has sacreBLEU's 0 to 100
-    Metric("rouge1", HIGHER, "1", ".3f", "ROUGE-1", TEXT_VERSIONS),
-    Metric("rouge2", HIGHER, "1", ".3f", "ROUGE-2", TEXT_VERSIONS),
-    Metric("rougeL", HIGHER, "1", ".3f", "ROUGE-L", TEXT_VERSIONS),
-    Metric("exact_match", HIGHER, "share", ".3f", "exact match", TEXT_VERSIONS),
+    Metric("bleu", HIGHER, "1", ".3f", "BLEU", factor=0.01),  # a record has sacreBLEU's 0 to 100
+    Metric("rouge1", HIGHER, "1", ".3f", "ROUGE-1"),
+    Metric("rouge2", HIGHER, "1", ".3f", "ROUGE-2"),
+    Metric("rougeL", HIGHER, "1", ".3f", "ROUGE-L"),
+    Metric("exact_match", HIGHER, "share", ".3f", "exact match"),
     COUNT,
 )
 OTHER = (
     # Of answers, where their data set or decoding has what they need.
-    Metric("misread", NEITHER, "share", ".1%", "answers misread by the rule", NUMBER_VERSIONS),
-    Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target", NUMBER_VERSIONS),
-    Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target", NUMBER_VERSIONS),
+    Metric("misread", NEITHER, "share", ".1%", "answers misread by the rule"),
+    Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target"),
+    Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target"),
     Metric("crps", LOWER, "of the answer", ".3f", "CRPS"),
-    Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut", NUMBER_VERSIONS),
+    Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut"),
     # A coverage is right at 0.9, so neither end is better; of calibrated intervals the narrower ones are.
-    Metric("coverage_90", NEITHER, "share", ".3f", "coverage of 90% intervals", NUMBER_VERSIONS),
-    Metric("width_90", LOWER, "of the answer", ".3f", "width of 90% intervals", NUMBER_VERSIONS),
-    Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy", TEXT_VERSIONS),
+    Metric("coverage_90", NEITHER, "share", ".3f", "coverage of 90% intervals"),
+    Metric("width_90", LOWER, "of the answer", ".3f", "width of 90% intervals"),
+    Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy"),
     Metric("marked", NEITHER, "share", ".1%", "with ####"),
     Metric("malformed", LOWER, "share", ".1%", "malformed"),
     Metric("covered", NEITHER, "probability", ".3f", "covered"),

@@ -18,7 +18,7 @@ from ntl.config import Config, build
 from ntl.config.data import FileConfig, PackagedConfig
 from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import RegressionConfig
-from ntl.config.model import gguf_file
+from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
 from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
@@ -27,12 +27,13 @@ from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.evaluation.ridge import Ridge
-from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
+from ntl.models.pretrained import checkpoint_activations, embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
+from ntl.system.hub import identity
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import KINDS, add_mask_token
@@ -193,7 +194,7 @@ class RunParts:
 
     @cached_property
     def loaded(self) -> dict[str, str]:
-        """The identity of the pretrained weights (``ntl.models.identity``); {} for a model trained from scratch."""
+        """The identity of the pretrained weights (``ntl.system.hub.identity``); {} for a model trained from scratch."""
         _ = self.model  # the commit of weights from a hub is known once they are loaded
         config = self.config.model
         return identity(source(config), gguf_file(config)) if config.pretrained else {}

@@ -16,17 +16,16 @@ from ntl.config.folders import literal
 from ntl.config.given import check_type, other_shape
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
-from ntl.config.model import gguf_file
+from ntl.config.model import gguf_file, source
 from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
-from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
 from ntl.results.load import RECORD, run_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
-from ntl.system.hub import origin
+from ntl.system.hub import origin, require
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training import checkpoints
