@@ -57,6 +57,11 @@ MISFITS: dict[str, tuple[str, ...]] = {
         "dataset.exclude_numbers=7 model=xval_tiny: weights are of the tokens",
     ),
     "dataset.exclude_numbers=7 model=rt_tiny": ("dataset.exclude_numbers=7 tokenizer=rt: its numbers are tokens",),
+    "dataset.exclude_numbers=7 loss=ntil": ("dataset.exclude_numbers=7 loss=ntil: it is a mean over rows",),
+    "loss=ntil tokenizer=default": ("loss=ntil tokenizer=default: it weighs digits by their places",),
+    "loss=place_weighted model=rt_tiny": ("loss=place_weighted tokenizer=rt: it weighs", "use tokenizer=digit"),
+    "loss=digit_entropy tokenizer=default": ("use tokenizer=digit.",),
+    f"{FSDP} loss=emo": ("loss=emo trainer.parallel=fsdp: it compares with the whole output layer",),
     "dataset.exclude_numbers=7 loss=gce": ("dataset.exclude_numbers=7 loss=gce: its target is Gaussian",),
     "dataset=file dataset.path=a.jsonl dataset.weight=w objective.mask.fraction=0.1 objective.mask.copy=separate": (
         "dataset.weight=w objective.mask.copy=separate: a copy of an answer has no weights",

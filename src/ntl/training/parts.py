@@ -210,7 +210,11 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        terms, loss = terms_of(self.config.loss, vocab), self.config.loss
+        known = {}
+        if vocab:
+            known["point_id"] = self.tokenizer.get_vocab().get(".")
+            known["embedding"] = cast(Any, self.model.get_output_embeddings()).weight
+        terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
         if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(
                 f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
