@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2540, "training": 3710, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3750},
-    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900},
+    **{"decoding": 1000, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900},
     **{"config": 2770, "system": 800},
 }
 MAX_FILES = 178
