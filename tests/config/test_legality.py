@@ -51,6 +51,13 @@ MISFITS: dict[str, tuple[str, ...]] = {
     f"{MTP} objective.head_weights=[0,0]": (
         "objective.head_weights=[0,0]: each must be finite and at least 0, and one above 0",
     ),
+    "loss=expected_error objective=mtp": ("loss=expected_error objective=mtp: the one is computed by the other",),
+    "objective=expected_error": ("loss=ntl_was objective=expected_error: the one is computed by the other",),
+    "loss=expected_error dataset=gsm8k": ("objective=expected_error dataset=gsm8k: its answers are not one number",),
+    "loss=expected_error model=t5_tiny": ("this objective is for models of the family decoder",),
+    "loss=expected_error dataset.exclude_numbers=7": ("objective=expected_error dataset.exclude_numbers=7:",),
+    "loss=expected_error trainer.gradient_checkpointing=true": ("trainer.gradient_checkpointing=true: the expected",),
+    f"loss=expected_error {FSDP}": ("objective=expected_error trainer.parallel=fsdp: take trainer=ddp",),
     # Weights and numbers that are labels.
     "dataset.exclude_numbers=[": ("dataset.exclude_numbers=[: no regular expression (unterminated character set",),
     "dataset.exclude_numbers=7 model=xval_tiny": (

@@ -112,6 +112,15 @@ def test_the_router_loss_by_hand(make) -> None:
         assert objective.eval()(**batch).aux_sum.tolist() == [0] * 4
 
 
+def test_the_expected_error_of_whole_answers_trains(make) -> None:
+    steps = ("trainer.max_steps=3", "trainer.logging_steps=1")
+    config = make("gpt2_tiny", "loss=expected_error", "model.n_embd=16", *steps)
+    assert read_record(train(config)).steps == 3
+    for _, loss, ce, error in _losses(config):
+        assert loss == pytest.approx(ce + 0.1 * error, rel=1e-3)
+        assert error > 1
+
+
 @pytest.mark.parametrize("loss", ["smmd", "dist2", "digit_entropy", "ntil", "emo", "place_weighted"])
 def test_every_rival_loss_trains(loss: str, make) -> None:
     """Alone, accumulated, and with two heads; the token of the point and the output layer are those of the run."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
-from ntl.config.loss import MaskConfig, MTPConfig
+from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HFConfig, of_weights, source
 from ntl.config.settings import about, nearest, shorten, text_of
 from ntl.config.targets import check_trust
@@ -223,6 +223,17 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
     line = "has no effect with objective.mask.copy=none; set objective.mask.copy, or leave it out."
     is_idle = mask.copy == "none" and mask.min_answer != MaskConfig.min_answer
     yield "objective.mask.min_answer", is_idle, line
+    is_tree = isinstance(objective, ExpectedErrorConfig)
+    line = "the one is computed by the other; give loss=expected_error alone, or neither."
+    yield "loss objective", (config.loss.name == "expected_error") != is_tree, line
+    if is_tree:
+        data, line = config.dataset, "the expected error is that of a whole answer; leave it out."
+        yield "objective dataset", data.answers != "number", "its answers are not one number; take another."
+        yield "objective dataset.weight", getattr(data, "weight", ""), line
+        for name in ("dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"):
+            yield f"objective {name}", _value(config, name), line
+        yield "objective dataset.format", data.format == "chat", line
+        yield "objective trainer.parallel", config.trainer.parallel.name == "fsdp", "take trainer=ddp."
     if isinstance(objective, MTPConfig):
         weights, is_sequential = objective.head_weights, objective.kind == "sequential"
         line = "give one factor for each head, or none."
