@@ -41,7 +41,7 @@ def _terms(name: str, vocab: NumberVocabulary) -> Terms:
     from ntl.training.objectives.terms import terms_of
 
     check_losses([name])
-    return terms_of(compose([f"loss={name}"]).loss, vocab)
+    return terms_of(compose([f"loss={name}"]).loss, vocab, {"point_id": None})
 
 
 def _rows(columns: dict[str, Tensor]) -> list[Row]:

@@ -45,7 +45,7 @@ def by_hand(logits: Tensor, labels: Tensor, tokenizer: Any, weight: float = 0.3)
 
 
 def test_the_blocks_run(names: dict[str, Any]) -> None:
-    assert (len(OF_TRL), len(OTHERS)) == (1, 8)
+    assert (len(OF_TRL), len(OTHERS)) == (1, 9)
     before = {name: value.clone() for name, value in names["model"].state_dict().items()}
     for code in OTHERS[3:]:
         run(code, names)

@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "training": 3670, "numbers": 600, "tokenizers": 740, "models": 1145, "data": 3730},
-    **{"decoding": 900, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
-    **{"config": 2740, "system": 760},
+    **{"losses": 2540, "training": 3760, "numbers": 600, "tokenizers": 740, "models": 1145, "data": 3730},
+    **{"decoding": 950, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
+    **{"config": 2760, "system": 760},
 }
 MAX_FILES = 170
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

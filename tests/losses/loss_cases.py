@@ -39,6 +39,8 @@ NUMBER_LOSSES: dict[str, Loss] = {
     "ntl_was_cdf": losses.ntl_was_cdf,
     "ntl_was_cdf_sigma": functools.partial(losses.ntl_was_cdf, sigma=1.5),
     "ntl_crps": losses.ntl_crps,
+    "smmd": losses.smmd,
+    "dist2": losses.dist2,
 }
 TOKEN_LOSSES: dict[str, Loss] = {
     "cross_entropy": losses.cross_entropy,
@@ -59,6 +61,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "crps": {},
     "digit_ce": {},
     "number_level": {"point_id": 2},
+    "smmd": {},
+    "dist2": {"temperature": 3.0},
+    "digit_entropy": {"point_id": 2},
+    "ntil": {},
+    "place_weighted": {"point_id": 2, "distance": "crps"},
     "gce": {"sigma": 1.3},
     "gce+was_cdf": {"sigma": 1.3},
     "was+crps": {},

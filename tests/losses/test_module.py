@@ -50,7 +50,7 @@ def test_by_hand() -> None:
 def test_it_is_ce_ntl_and_the_shift_that_of_sliced_logits() -> None:
     given = logits()
     for kind in KINDS:
-        how: dict[str, Any] = {"kind": kind, "weight": 0.7}
+        how: dict[str, Any] = {"kind": kind, "weight": 0.7, **KINDS[kind]}
         for shift, seen, labels in ((False, slice(None), LABELS), (True, slice(-1), LABELS[:, 1:])):
             found = value_and_gradient(NumberTokenLoss(DIGITS, shift=shift, **how), given, LABELS)
 
@@ -111,7 +111,7 @@ def test_in_place_writes_over_the_logits_and_only_where_a_gradient_is_asked_for(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["was", "crps", "number_level", "gce+was_cdf"])
+@pytest.mark.parametrize("kind", ["was", "crps", "number_level", "gce+was_cdf", "smmd", "ntil"])
 def test_it_compiles_without_a_graph_break(kind: str) -> None:
     torch._dynamo.reset()
     given, labels = batch()
@@ -136,7 +136,7 @@ def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch)
     for module in (rows, fast):
         monkeypatch.setattr(module, "number_index", of_a_gpu)
     for kind in KINDS:
-        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused").to("meta")
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused", **KINDS[kind]).to("meta")
         given = torch.empty(2, 7, 13, device="meta", requires_grad=True)
         labels = torch.empty(2, 7, dtype=torch.long, device="meta")
         for items in (None, 30, torch.empty((), device="meta")):

@@ -110,3 +110,27 @@ def test_the_router_loss_by_hand(make) -> None:
     torch.testing.assert_close(found.aux_sum, 0.001 * aux * found.base.count)
     with torch.no_grad():
         assert objective.eval()(**batch).aux_sum.tolist() == [0] * 4
+
+
+def test_the_expected_error_of_whole_answers_trains(make) -> None:
+    steps = ("trainer.max_steps=3", "trainer.logging_steps=1")
+    config = make("gpt2_tiny", "loss=expected_error", "model.n_embd=16", *steps)
+    assert read_record(train(config)).steps == 3
+    for _, loss, ce, error in _losses(config):
+        assert loss == pytest.approx(ce + 0.1 * error, rel=1e-3)
+        assert error > 1
+
+
+@pytest.mark.parametrize("loss", ["smmd", "dist2", "digit_entropy", "ntil", "emo", "place_weighted"])
+def test_every_rival_loss_trains(loss: str, make) -> None:
+    """Alone, accumulated, and with two heads; the token of the point and the output layer are those of the run."""
+    alone, parts, heads = (
+        make("gpt2_tiny", f"loss={loss}", "model.n_embd=16", *more, "trainer.max_steps=3", "trainer.logging_steps=1")
+        for more in ([], ["trainer.accumulation_steps=2"], ["objective=mtp"])
+    )
+    for config in (alone, parts, heads):
+        record = read_record(train(config))
+        assert record.steps == 3
+        assert all(ntl > 0 for _, ntl in record.curves["ntl"])
+    weight, first = alone.loss.weight if alone.loss.number else 0.0, _losses(alone)[0]
+    assert first[1] == pytest.approx(first[2] + weight * first[3], rel=1e-3)

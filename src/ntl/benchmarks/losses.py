@@ -98,7 +98,8 @@ def benchmark(
     torch.manual_seed(0)
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     names = [BASELINE, *(name for name in losses if name != BASELINE)]
-    terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab) for name in names}
+    known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
+    terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in names}
     parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward")}
     parts["training step"] = step_calls(setting, terms)
     common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}

@@ -39,6 +39,7 @@ SCHEMAS = {
     "objective/regression": loss.RegressionConfig,
     "objective/masked_number": loss.MaskedNumberConfig,
     "objective/mtp": loss.MTPConfig,
+    "objective/expected_error": loss.ExpectedErrorConfig,
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
     **{
         f"dataset/{schema.name}": schema

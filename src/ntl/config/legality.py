@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
-from ntl.config.loss import MaskConfig, MTPConfig
+from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HFConfig, of_weights, source
 from ntl.config.settings import about, nearest, shorten, text_of
 from ntl.config.targets import check_trust
@@ -50,6 +50,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
+BY_PLACE = ("digit_entropy", "ntil", "place_weighted")  # losses whose labels must be single digits
 LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -190,6 +191,14 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     yield "dataset.exclude_numbers tokenizer", data.exclude_numbers and config.tokenizer.kind == "rt", line
     line = "its target is Gaussian at every number; leave dataset.exclude_numbers out, or take loss=ntl_was_cdf."
     yield "dataset.exclude_numbers loss", data.exclude_numbers and "gaussian" in config.loss.base._target_, line
+    number = config.loss.number._target_.rpartition(".")[2] if config.loss.number else ""
+    line = "it is a mean over rows, of which no number is left out; leave dataset.exclude_numbers out."
+    yield "dataset.exclude_numbers loss", data.exclude_numbers and number == "ntil", line
+    line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
+    yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit", line
+    line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
+    is_sharded = config.trainer.parallel.name == "fsdp"
+    yield "loss trainer.parallel", is_sharded and config.loss.base._target_.endswith(".emo"), line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
         yield "model.lora.rank model.pretrained", model.lora.rank, line
@@ -214,6 +223,17 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
     line = "has no effect with objective.mask.copy=none; set objective.mask.copy, or leave it out."
     is_idle = mask.copy == "none" and mask.min_answer != MaskConfig.min_answer
     yield "objective.mask.min_answer", is_idle, line
+    is_tree = isinstance(objective, ExpectedErrorConfig)
+    line = "the one is computed by the other; give loss=expected_error alone, or neither."
+    yield "loss objective", (config.loss.name == "expected_error") != is_tree, line
+    if is_tree:
+        data, line = config.dataset, "the expected error is that of a whole answer; leave it out."
+        yield "objective dataset", data.answers != "number", "its answers are not one number; take another."
+        yield "objective dataset.weight", getattr(data, "weight", ""), line
+        for name in ("dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"):
+            yield f"objective {name}", _value(config, name), line
+        yield "objective dataset.format", data.format == "chat", line
+        yield "objective trainer.parallel", config.trainer.parallel.name == "fsdp", "take trainer=ddp."
     if isinstance(objective, MTPConfig):
         weights, is_sequential = objective.head_weights, objective.kind == "sequential"
         line = "give one factor for each head, or none."

@@ -105,6 +105,24 @@ class NextTokenConfig(ObjectiveConfig):
 
 
 @dataclass
+class ExpectedErrorConfig(ObjectiveConfig):
+    """The next token, and the expected error of the whole answer by the tree of its digits."""
+
+    _target_: str = "ntl.training.objectives.expected_error.ExpectedError"
+    families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
+    weight: float = setting(0.1, "The factor of the expected error.", min=0)
+    kind: str = setting(
+        "absolute",
+        "`squared` error of the mean, `absolute` error, or `crps`, the absolute error less half the spread.",
+        choices=("squared", "absolute", "crps"),
+    )
+    outside: float = setting(1.0, "The factor of -log P(the answer is a number of the tree), beside the error.", min=0)
+    num_beams: int = setting(
+        16, "Prefixes of one length that are kept; the tree is exact where there are no more.", "prefixes", min=1
+    )
+
+
+@dataclass
 class RegressionConfig(ObjectiveConfig):
     """One output for a sequence against the number that its answer is (paper, Table 4)."""
 

@@ -99,7 +99,32 @@ def read_numbers(
 ) -> list[Distribution]:
     """Numbers as text -> log probability, for each of E prompts; token sequences of the same text are added up.
 
-    Exact as long as no example has more than ``num_beams`` prefixes of the same length; the most probable are kept.
+    Arguments are those of ``search``.
+    """
+    found: list[Distribution] = [{} for _ in inputs["input_ids"]]
+    limits = {"num_beams": num_beams, "max_new_tokens": max_new_tokens, "tolerance": tolerance}
+    for texts, ended_EW in search(model, inputs, tokens, **limits):
+        for mine, written, ended_W in zip(found, texts, ended_EW.tolist(), strict=True):
+            for text, ended in zip(map(str.strip, written), ended_W, strict=False):
+                if ended > NONE:
+                    mine[text] = np.logaddexp(mine[text], ended).item() if text in mine else ended
+    return found
+
+
+def search(
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    tokens: NumberTokens,
+    *,
+    num_beams: int,
+    max_new_tokens: int,
+    tolerance: float = 0.0,
+) -> Iterator[tuple[list[list[str]], Tensor]]:
+    """Yield for each length the texts of every example's prefixes, and the log probabilities that an answer is one.
+
+    These are (E, W), -inf for a prefix that is no number and for one that an example does not have, and have a graph if
+    the model's logits do. The prompts' keys and values are computed once. Exact as long as no example has more than
+    ``num_beams`` prefixes of the same length; the most probable are kept.
 
     Args:
         inputs: As of ``Stepper``, (E, S).
@@ -108,15 +133,13 @@ def read_numbers(
     """
     steps = Stepper(model, inputs)
     logits_RV = steps.start()
-    examples = len(logits_RV)
-    found: list[Distribution] = [{} for _ in range(examples)]
-    texts = [[""] for _ in range(examples)]
-    total_EW = logits_RV.new_zeros((examples, 1), dtype=torch.float64)
+    texts = [[""] for _ in logits_RV]
+    total_EW = logits_RV.new_zeros((len(texts), 1), dtype=torch.float64)
     state_EW = torch.full_like(total_EW, START, dtype=torch.int64)
     for length in range(1, max_new_tokens + 1):
         live_EW = total_EW.isfinite()
         number_RK, end_R = _log_probabilities(logits_RV, tokens)
-        _add_ended(found, texts, live_EW, total_EW, state_EW, end_R)
+        yield texts, _ended(live_EW, total_EW, state_EW, end_R)
         if length == max_new_tokens:
             break
         allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
@@ -136,7 +159,6 @@ def read_numbers(
         live_EW = total_EW.isfinite()
         texts = _longer_texts(texts, tokens, live_EW, parent_EW, token_EW)
         logits_RV = steps.step(row_EW.gather(1, parent_EW)[live_EW], tokens.ids[token_EW[live_EW]])
-    return found
 
 
 def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
@@ -148,21 +170,10 @@ def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor,
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
 
 
-def _add_ended(
-    found: list[Distribution],
-    texts: list[list[str]],
-    live_EW: Tensor,
-    total_EW: Tensor,
-    state_EW: Tensor,
-    end_R: Tensor,
-) -> None:
+def _ended(live_EW: Tensor, total_EW: Tensor, state_EW: Tensor, end_R: Tensor) -> Tensor:
     ended_EW = torch.full_like(total_EW, NONE)
     ended_EW[live_EW] = total_EW[live_EW] + end_R
-    ended_EW = ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
-    for mine, written, ended_W in zip(found, texts, ended_EW.tolist(), strict=True):
-        for text, ended in zip(map(str.strip, written), ended_W, strict=False):
-            if ended > NONE:
-                mine[text] = np.logaddexp(mine[text], ended).item() if text in mine else ended
+    return ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
 
 
 def _longer_texts(

@@ -19,14 +19,18 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
+    from ntl.losses.by_place import place_weighted as place_weighted
     from ntl.losses.categorical import cross_entropy as cross_entropy
     from ntl.losses.categorical import digit_cross_entropy as digit_cross_entropy
     from ntl.losses.categorical import gaussian_cross_entropy as gaussian_cross_entropy
     from ntl.losses.categorical import gaussian_target as gaussian_target
     from ntl.losses.cdf import ntl_crps as ntl_crps
     from ntl.losses.cdf import ntl_was_cdf as ntl_was_cdf
+    from ntl.losses.entropy import digit_entropy as digit_entropy
+    from ntl.losses.integrity import ntil as ntil
     from ntl.losses.joint import ce_ntl as ce_ntl
     from ntl.losses.joint import linear_ce_ntl as linear_ce_ntl
+    from ntl.losses.kernel import smmd as smmd
     from ntl.losses.lp import ntl_huber as ntl_huber
     from ntl.losses.lp import ntl_mae as ntl_mae
     from ntl.losses.lp import ntl_mse as ntl_mse
@@ -36,8 +40,10 @@ if TYPE_CHECKING:
     from ntl.losses.number_level import ntl_number_level as ntl_number_level
     from ntl.losses.rows import count_labels as count_labels
     from ntl.losses.rows import count_number_labels as count_number_labels
+    from ntl.losses.soft_target import dist2 as dist2
     from ntl.losses.sums import JointLoss as JointLoss
     from ntl.losses.trainer import NumberTokenLossMixin as NumberTokenLossMixin
+    from ntl.losses.transport import emo as emo
     from ntl.losses.wasserstein import euclidean_cost as euclidean_cost
     from ntl.losses.wasserstein import ntl_was as ntl_was
     from ntl.losses.wasserstein import ntl_was_vocab as ntl_was_vocab

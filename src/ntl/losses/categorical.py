@@ -123,5 +123,5 @@ def _soft_target(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
 
 
 register("ce", cross_entropy, is_base=True, distance=False, target=_no_target)
-register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=_soft_target)
+register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=_soft_target, one_weight=True)
 register("digit_ce", digit_cross_entropy, distance=False)

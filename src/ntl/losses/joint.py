@@ -57,26 +57,24 @@ def ce_ntl(
     Args:
         logits: (..., V). They are not shifted against the labels.
         labels: (...).
-        kind: The number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce, number_level or any other
-            registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" replaces it. Several are joined by
-            "+", as in "gce+was_cdf" or "was+crps"; their number losses are added.
+        kind: The number loss, a registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" and "emo"
+            replace it. Several are joined by "+", as in "gce+was_cdf" or "was+crps"; their number losses are added.
         reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
-            number labels (of numbers, for number_level), or by the given counts. "sum" does not divide. "none" returns
-            base + weight × number at each position, (...); it is always computed by "reference".
+            number labels (for number_level of numbers, for ntil of rows), or by the given counts. "sum" does not
+            divide. "none" returns base + weight × number at each position, (...); it is always computed by "reference".
         base_count, number_count: Denominators to use instead of those of this batch, such as the counts of a whole
             optimizer step.
         loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
             position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
             Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
-            number_level, the weight of a number is that of its last digit. (..., 2) are weights of the two losses: with
-            the second one 0, a number is left out of the number loss. "gce" takes one alone.
+            number_level and ntil, the weight of a number or row is that of its last digit. (..., 2) are weights of the
+            two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take one alone.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
             size of the logits, the gradient included, and has no second derivative. "auto" takes the one that was
             measured to be faster. Both return the same values up to rounding.
         inplace: Write the gradient over the logits, which must not be read afterwards.
         head: With it, ``logits`` are the hidden states (..., D) that it reads; see `linear_ce_ntl`.
-        options: Options of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost
-            (was_vocab), delta (huber), point_id (number_level), and label_smoothing (CE).
+        options: The options of the kind, which are the keyword arguments of its function, such as label_smoothing (CE).
 
     Raises:
         ValueError: The kind, an option or the implementation is unknown, the shapes do not fit, or inplace is not
@@ -153,8 +151,9 @@ def joint_loss(
     weights = checked_weights(loss_weights, inputs, labels, ignore_index)
     inputs, labels = aligned(inputs, labels)
     weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
-    if loss_weights is not None and loss_weights.shape != shape and terms.base.kind and terms.base.kind.name != "ce":
-        raise ValueError(f"{terms.base.kind.name} knows numbers by their labels: give it one weight for each label")
+    known = [each.kind for each in (terms.base, *terms.numbers) if each.kind and each.kind.one_weight]
+    if loss_weights is not None and loss_weights.shape != shape and known:
+        raise ValueError(f"{known[0].name} knows numbers by their labels: give it one weight for each label")
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}

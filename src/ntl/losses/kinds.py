@@ -34,7 +34,8 @@ class LossKind:
         target: For a base loss, returns its target (N, K) of `NumberRows` with the options: None if this is the label.
         counted: ``counted(labels, number_vocab, ignore_index, **options)`` returns the mask of the positions that the
             mean is over. None stands for all labels of a base loss, and all number labels of any other.
-        options: The names of the keyword arguments that not every loss has.
+        one_weight: Whether it knows numbers by their labels, so that these have no weights of their own beside CE's.
+        options: The names of the keyword arguments that not every loss has; those in ``required`` have no default.
     """
 
     name: str
@@ -44,11 +45,16 @@ class LossKind:
     whole: bool = False
     target: Callable[..., Tensor | None] | None = None
     counted: Callable[..., Tensor] | None = None
+    one_weight: bool = False
     options: tuple[str, ...] = field(init=False)
+    required: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        parameters = inspect.signature(self.function).parameters
-        object.__setattr__(self, "options", tuple(name for name in parameters if name not in COMMON))
+        own = {name: each for name, each in inspect.signature(self.function).parameters.items() if name not in COMMON}
+        object.__setattr__(self, "options", tuple(own))
+        object.__setattr__(
+            self, "required", frozenset(name for name, each in own.items() if each.default is each.empty)
+        )
 
 
 _KINDS: dict[str, LossKind] = {}
@@ -126,6 +132,8 @@ class Terms:
             raise ValueError(
                 f"kind {kind!r} takes no option {excess[0]!r}, only {', '.join(sorted(allowed)) or 'none'}"
             )
+        if lacking := sorted({option for each in chosen for option in each.required} - set(options)):
+            raise ValueError(f"kind {kind!r} needs the option {lacking[0]!r}")
         if len(bases) > 1:
             raise ValueError(f"kind {kind!r} has more than one base: {', '.join(each.name for each in bases)}")
         return cls(
@@ -164,17 +172,16 @@ class Terms:
     def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
         """A function of (labels, number_vocab, ignore_index) that returns the mask of what the number mean is over.
 
-        These are the number labels, or for number_level the last digits of numbers. Raises ValueError for terms of both
-        sorts.
+        These are the number labels, or for a loss with `LossKind.counted`, which must be the only one, what that says.
         """
-        by_kind = [(loss.kind.name, loss.kind.counted, loss.options) for loss in self.numbers if loss.kind]
-        whole_numbers = [(name, counted, options) for name, counted, options in by_kind if counted is not None]
-        if not whole_numbers:
-            return is_number
-        name, counted, options = whole_numbers[0]
-        if len(whole_numbers) < len(self.numbers):
-            raise ValueError(f"{name} counts numbers, the other kinds count digits: they cannot be one mean")
-        return partial(counted, **options)
+        for kind, options in ((loss.kind, loss.options) for loss in self.numbers):
+            if kind is not None and kind.counted is not None:
+                if len(self.numbers) > 1:
+                    raise ValueError(
+                        f"{kind.name} counts numbers or rows, others count digits: they cannot be one mean"
+                    )
+                return partial(kind.counted, **options)
+        return is_number
 
 
 def _bound(kind: LossKind, options: Mapping[str, Any]) -> Loss:

@@ -101,7 +101,7 @@ class NumberTokenLoss(nn.Module):
             squash: The cost of the farthest number token, if the nearest costs 1 (see `squashed_cost`); only for kinds
                 that take a cost. By default distances are not squashed, and a warning names the largest value if the
                 values span more than 100, as in tokenizers with tokens of several digits.
-            arguments: The other arguments of NumberTokenLoss.
+            arguments: The other arguments of NumberTokenLoss. A point_id that the kind needs is by default that of ".".
         """
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
@@ -109,6 +109,8 @@ class NumberTokenLoss(nn.Module):
         # An unknown kind raises an error below.
         with_distance = {name for name in kind.split("+") if name not in known or known[name].distance}
         with_cost = {name for name, each in known.items() if "cost" in each.options}
+        if "point_id" in {option for name in kind.split("+") if name in known for option in known[name].required}:
+            arguments.setdefault("point_id", tokenizer.get_vocab().get("."))
         if squash is not None:
             if cost is not None:
                 raise ValueError("give a squash or a cost, not both")

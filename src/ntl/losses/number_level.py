@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ntl.losses.kinds import register
 from ntl.losses.lp import expectation
+from ntl.losses.places import before, last_of, numbers_of, with_points
 from ntl.losses.rows import Logits, NumberRows, Reduction, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
@@ -37,7 +38,8 @@ def ntl_number_level(
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     count = count_numbers(labels, number_vocab, point_id=point_id, ignore_index=ignore_index)
-    return reduce(_relative_errors(rows, point_id), rows, labels, reduction, count)
+    digits = is_number(rows.labels, number_vocab, ignore_index)
+    return reduce(_relative_errors(rows, digits, point_id), rows, labels, reduction, count)
 
 
 def count_numbers(
@@ -53,20 +55,14 @@ def last_digits(
 ) -> Tensor:
     """Return the mask (..., T) of the last digits of numbers in labels (..., T), where their losses are placed."""
     digits = is_number(labels, number_vocab, ignore_index)
-    return _last(digits, _parts(labels, digits, point_id)[0])
+    return last_of(with_points(labels, digits, point_id)[0])
 
 
-def _relative_errors(rows: NumberRows, point_id: int | None) -> Tensor:
+def _relative_errors(rows: NumberRows, digits: Tensor, point_id: int | None) -> Tensor:
     """Return the loss of each row, (N,): a number's at its last digit, 0 at the others."""
-    digits = _digits(rows)
-    inside, points = _parts(rows.labels, digits, point_id)
-    first = inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
-    last = _last(digits, inside)
-    number_N = rows.select((first.flatten().cumsum(0) - 1).view_as(first)).clamp(min=0)
-    before = digits.long().cumsum(-1) - digits.long()
-    # How many digits of the same number precede each digit.
-    place = before - torch.where(first, before, 0).cummax(dim=-1).values
-    place_N = rows.select(place).to(rows.logits_NK.dtype)
+    inside, _ = with_points(rows.labels, digits, point_id)
+    number_N = rows.select(numbers_of(inside))
+    place_N = rows.select(before(digits, inside)).to(rows.logits_NK.dtype)
     counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
     # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
     unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
@@ -74,31 +70,7 @@ def _relative_errors(rows: NumberRows, point_id: int | None) -> Tensor:
     error_N = total_N.index_add(0, number_N, unit_N * (expectation(rows) - rows.targets_N))
     label_N = total_N.index_add(0, number_N, unit_N * rows.targets_N)
     relative_N = error_N.abs() / label_N.abs().clamp(min=1)
-    return relative_N[number_N].where(rows.select(last), 0.0)
-
-
-def _digits(rows: NumberRows) -> Tensor:
-    """Return the mask (..., T) of the labels that are number tokens."""
-    counts_N = torch.ones_like(rows.tokens_N, dtype=torch.bool) if rows.counts_N is None else rows.counts_N
-    if rows.index is None:
-        return counts_N.view_as(rows.labels)
-    return torch.zeros_like(rows.labels, dtype=torch.bool).index_put(rows.index, counts_N)
-
-
-def _parts(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor, Tensor]:
-    """Return two masks (..., T): the positions that belong to a number, and those of them that are a decimal point."""
-    if point_id is None:
-        return digits, torch.zeros_like(digits)
-    outside = torch.zeros_like(digits[..., :1])
-    before = torch.cat([outside, digits[..., :-1]], dim=-1)
-    after = torch.cat([digits[..., 1:], outside], dim=-1)
-    points = (labels == point_id) & before & after
-    return digits | points, points
-
-
-def _last(digits: Tensor, inside: Tensor) -> Tensor:
-    """Return the mask (..., T) of the last digit of each number."""
-    return digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
+    return relative_N[number_N].where(rows.select(last_of(inside)), 0.0)
 
 
 register("number_level", ntl_number_level, distance=False, counted=last_digits)

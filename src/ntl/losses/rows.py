@@ -3,7 +3,8 @@
 Shape suffixes: V vocabulary, K number tokens, N the positions that count, in the order of `labels`.
 """
 
-from typing import Literal, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -239,6 +240,12 @@ def check_labels(labels: Tensor) -> None:
         raise TypeError(
             f"labels must be token ids, which are integers, not {labels.dtype}: convert them where they end"
         )
+
+
+def exact(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which autocast does not compute products in half precision."""
+    enabled = device.type != "meta" and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
 
 
 def upcast(logits: Tensor) -> Tensor:

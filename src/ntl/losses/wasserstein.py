@@ -105,11 +105,13 @@ def squashed_cost(values: Tensor | Sequence[float], factor: float) -> Tensor:
     """
     if not 1 < factor < math.inf:
         raise ValueError(f"the squash factor must be above 1 and finite, not {factor}")
-    distance_KK = euclidean_cost(values)
+    return squashed(euclidean_cost(values), factor)
+
+
+def squashed(distance_KK: Tensor, factor: float) -> Tensor:
+    """Return `squashed_cost` of distances (K, K)."""
     differs_KK = distance_KK > 0
-    if not differs_KK.any():
-        return distance_KK
-    nearest, farthest = distance_KK[differs_KK].min(), distance_KK.max()
+    nearest, farthest = distance_KK.where(differs_KK, math.inf).amin(), distance_KK.amax()
     span = (farthest - nearest).clamp(min=torch.finfo(distance_KK.dtype).tiny)
     return torch.where(differs_KK, 1 + (distance_KK - nearest) * (factor - 1) / span, 0.0)
 

@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 from ntl.config import Config, build
 from ntl.config.data import FileConfig, PackagedConfig
 from ntl.config.legality import unfit_for_chat
-from ntl.config.loss import RegressionConfig
+from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
 from ntl.data.chat import Chat, chat_for
@@ -26,10 +26,12 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
+from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import checkpoint_activations, embedding_rows
+from ntl.models.special import end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
@@ -213,7 +215,11 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        terms, loss = terms_of(self.config.loss, vocab), self.config.loss
+        known = {}
+        if vocab:
+            known["point_id"] = self.tokenizer.get_vocab().get(".")
+            known["embedding"] = cast(Any, self.model.get_output_embeddings()).weight
+        terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
         if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(
                 f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
@@ -223,7 +229,13 @@ class RunParts:
         if isinstance(self.config.objective, RegressionConfig):
             targets = self.encoded("train").last_values()
             scale_targets(self.model.config, self.config.objective, targets, self.say)
-        return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
+        more: dict[str, Any] = {}
+        if isinstance(self.config.objective, ExpectedErrorConfig):
+            more["tokens"] = NumberTokens.from_tokenizer(
+                self.tokenizer, end_ids(self.model, self.tokenizer), self.device
+            )
+            more["max_new_tokens"] = self.encoded("train").about["longest_answer"]
+        return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab, **more)
 
     def masking(self) -> Masking | None:
         """Build what masks input tokens in training; None if nothing does."""

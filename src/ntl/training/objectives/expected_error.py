@@ -1,0 +1,78 @@
+"""Next-token prediction and the expected error of the whole answer, by the tree of its digits.
+
+Shapes: B batch, T sequence length, E rows whose answer is a number.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ntl.config.loss import ExpectedErrorConfig
+from ntl.data.collate import IGNORE_INDEX
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
+from ntl.losses import JointLoss
+from ntl.losses.sums import SumCount, mean
+from ntl.numbers import parse_number
+from ntl.training.objectives.next_token import NextToken
+
+
+class ExpectedError(NextToken):
+    """`NextToken`, and weight times the `expected_error` of each row whose labels write a number.
+
+    The prompt of a row is its input up to the first label. The number term of the result is the sum of these errors,
+    and its count the number of these rows.
+    """
+
+    def __init__(self, config: ExpectedErrorConfig, *, tokens: NumberTokens, max_new_tokens: int, **given: Any) -> None:
+        super().__init__(config, **given)
+        self.settings, self.tokens = config, tokens
+        self.limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens}
+        self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, counts: Tensor | None = None
+    ) -> JointLoss:
+        """As `NextToken.forward`, without weights of labels."""
+        joint = super().forward(input_ids, attention_mask, labels, counts=counts)
+        targets = self._targets(labels)
+        errors_B = joint.total.new_zeros(len(labels))
+        if targets:
+            rows = torch.tensor([*targets], device=labels.device)
+            prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows])
+            found = number_masses(self.model, prompts, self.tokens, **self.limits)
+            values_E = found[0].new_tensor([*targets.values()])
+            errors_E = expected_error(*found, values_E, kind=self.settings.kind, outside=self.settings.outside)
+            errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
+        errors = errors_B.sum() if self.training else errors_B
+        over = joint.number.count if counts is None or not self.training else counts[1]
+        total = joint.total + self.settings.weight * mean(errors, over)
+        return joint._replace(total=total, number=SumCount(errors.detach(), joint.number.count))
+
+    def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the labels, and the first label of each row whose answer is a number, (B, T) each."""
+        labelled = labels != IGNORE_INDEX
+        is_number = torch.zeros_like(labelled[:, :1])
+        is_number[[*self._targets(labels)]] = True
+        return labelled, labelled & (labelled.cumsum(-1) == 1) & is_number
+
+    def _targets(self, labels: Tensor) -> dict[int, float]:
+        """Return the number that the labels of each row write; a row whose labels write none is left out."""
+        found = {}
+        for row, ids in enumerate(labels.tolist()):
+            answer = [each for each in ids if each != IGNORE_INDEX and each not in self.tokens.end_ids]
+            number = parse_number("".join(self.pieces.get(each, "?") for each in answer).strip())
+            if number is not None:
+                found[row] = float(number)
+        return found
+
+    def _prompts(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return the inputs up to the first label of each row, (E, S), padded on the left."""
+        first = (labels != IGNORE_INDEX).long().argmax(-1, keepdim=True)
+        is_prompt = (torch.arange(labels.shape[1], device=labels.device) <= first) & attention_mask.bool()
+        prompts = [row[own] for row, own in zip(input_ids, is_prompt, strict=True)]
+        masks = [torch.ones_like(each) for each in prompts]
+        padded = (pad_sequence(each, batch_first=True, padding_side="left") for each in (prompts, masks))
+        return dict(zip(("input_ids", "attention_mask"), padded, strict=True))

@@ -1,0 +1,113 @@
+"""The expected error of the whole answer against the enumeration of every token sequence, values and gradients."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from tree_models import END, MODELS, TreeTokenizer, V, answer_logits, prompts
+
+from ntl.decoding.expected_error import KINDS, expected_error, number_masses
+from ntl.decoding.tree import ENDS, START, NumberTokens, advance
+from ntl.numbers import parse_number
+
+QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]
+TARGETS = torch.tensor([12.0, -1.0, 2.1], dtype=torch.float64)
+TOKENS = NumberTokens.from_tokenizer(TreeTokenizer())
+PIECES = dict(zip(TOKENS.ids.tolist(), TOKENS.pieces, strict=True))
+# Up to three tokens and the end: numbers of up to three digits and more, with sign and decimals.
+LENGTH, ALL = 4, 10_000
+
+
+def enumerated(model: Any, question: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the value and the probability of every sequence that writes a number, by teacher forcing, (L,) each."""
+    values, masses = [], []
+    for length in range(1, LENGTH):
+        sequences = [
+            each
+            for each in itertools.product(PIECES, repeat=length)
+            if advance(START, "".join(PIECES[token] for token in each)) in ENDS
+        ]
+        log_p = answer_logits(model, question, sequences).log_softmax(-1)
+        for row, tokens in zip(log_p, sequences, strict=True):
+            number = parse_number("".join(PIECES[token] for token in tokens).strip())
+            assert number is not None
+            values.append(float(number))
+            masses.append(sum(row[place, token] for place, token in enumerate((*tokens, END))).exp())
+    return torch.tensor(values, dtype=torch.float64), torch.stack(masses)
+
+
+def by_definition(values: Tensor, masses: Tensor, target: Tensor, kind: str, outside: float) -> Tensor:
+    p = masses / masses.sum()
+    error = ((p * values).sum() - target) ** 2 if kind == "squared" else (p * (values - target).abs()).sum()
+    if kind == "crps":
+        error = error - 0.5 * (p.unsqueeze(1) * p * (values.unsqueeze(1) - values).abs()).sum()
+    return error - outside * masses.sum().log()
+
+
+def gradients(model: Any, total: Tensor) -> list[Tensor]:
+    found = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+    return [torch.zeros(1) if each is None else each for each in found]
+
+
+def of_the_tree(model: Any, num_beams: int = ALL, **options: Any) -> Tensor:
+    limits = {"num_beams": num_beams, "max_new_tokens": LENGTH}
+    return expected_error(*number_masses(model, prompts(model, QUESTIONS), TOKENS, **limits), TARGETS, **options)
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_gradients_are_those_of_the_enumeration(architecture: str, kind: str) -> None:
+    model = MODELS[architecture]()
+    found = of_the_tree(model, kind=kind, outside=0.7)
+    expected = torch.stack(
+        [
+            by_definition(*enumerated(model, question), target, kind, 0.7)
+            for question, target in zip(QUESTIONS, TARGETS, strict=True)
+        ]
+    )
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    factors = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64)
+    ours, theirs = gradients(model, found @ factors), gradients(model, expected @ factors)
+    assert any(each.any() for each in theirs)
+    # Some gradients are 0, up to the rounding of those that cancel. T5 computes its norms in float32.
+    rounding = 1e-11 if architecture == "decoder" else 1e-6
+    largest = max(each.abs().max().item() for each in theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=rounding * largest)
+
+
+def test_raft_over_a_grid_and_by_hand() -> None:
+    """Probabilities of 1, 2, 5 and 3 are 0.1, 0.2, 0.3 and 0.1; the rest is text. The grid is 1, 2, 3."""
+    values = torch.tensor([[1.0, 2.0, 5.0, 3.0, 0.0]], dtype=torch.float64)
+    masses = torch.tensor([[0.1, 0.2, 0.3, 0.1, 0.0]], dtype=torch.float64).log()
+    target = torch.tensor([3.0], dtype=torch.float64)
+    raft = expected_error(values, masses, target, kind="squared", outside=0.0, grid=[1, 2, 3])
+    assert raft.item() == pytest.approx(((0.1 * 1 + 0.2 * 2 + 0.1 * 3) / 0.4 - 3) ** 2)
+    whole = expected_error(values, masses, target, kind="absolute", outside=2.0).item()
+    mean = (0.1 * 2 + 0.2 * 1 + 0.3 * 2) / 0.7
+    assert whole == pytest.approx(mean - 2 * math.log(0.7))
+    pairs = 2 * (0.1 * 0.2 * 1 + 0.1 * 0.3 * 4 + 0.1 * 0.1 * 2 + 0.2 * 0.3 * 3 + 0.2 * 0.1 * 1 + 0.3 * 0.1 * 2) / 0.49
+    assert expected_error(values, masses, target, kind="crps", outside=0.0).item() == pytest.approx(mean - pairs / 2)
+    with pytest.raises(ValueError, match="kind must be squared, absolute, crps, not 'cubed'"):
+        expected_error(values, masses, target, kind="cubed")
+    with pytest.raises(ValueError, match="an example has no number to take the error of"):
+        expected_error(values, masses, target, grid=[7.0])
+
+
+def test_what_a_narrow_search_leaves_out_is_outside() -> None:
+    model = MODELS["decoder"]()
+    masses = [
+        number_masses(model, prompts(model, QUESTIONS), TOKENS, num_beams=beams, max_new_tokens=LENGTH)[1].exp().sum(1)
+        for beams in (2, 8, ALL)
+    ]
+    assert (masses[0] < masses[1]).all()
+    assert (masses[1] < masses[2]).all()
+    assert (masses[2] < 1).all()
+    assert V == 12
+    for kind in KINDS:
+        assert all(each.isfinite().all() for each in gradients(model, of_the_tree(model, 2, kind=kind).sum()))

@@ -1,0 +1,105 @@
+"""The expected error of whole answers in training: its prompts, targets, counts, and a row by itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from ntl.config.loss import ExpectedErrorConfig
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
+from ntl.losses import cross_entropy
+from ntl.losses.kinds import Terms
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.expected_error import ExpectedError
+
+NAMES = ["<pad>", "</s>", "x", " ", "-", ".", *"0123456789"]
+VOCAB = NumberVocabulary.from_values([float("nan")] * 6 + list(range(10)))
+LIMITS = {"num_beams": 50, "max_new_tokens": 5}
+
+
+class Tokenizer:
+    eos_token_id, all_special_ids = 1, [0, 1]
+
+    def get_vocab(self) -> dict[str, int]:
+        return {name: token_id for token_id, name in enumerate(NAMES)}
+
+    def decode(self, ids: Any) -> str:
+        return "".join(NAMES[token_id] for token_id in ids)
+
+    def batch_decode(self, rows: Any, **_: bool) -> list[str]:
+        return [self.decode(row) for row in rows]
+
+
+TOKENS = NumberTokens.from_tokenizer(Tokenizer())
+
+
+@pytest.fixture
+def objective() -> ExpectedError:
+    torch.manual_seed(0)
+    shape = {"vocab_size": len(NAMES), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    network = GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
+    config = ExpectedErrorConfig(weight=0.3, kind="crps", outside=0.5, num_beams=50)
+    given: dict[str, Any] = {"model": network, "terms": Terms.of("ce", 0.0, {}), "number_vocab": VOCAB}
+    return ExpectedError(config, tokens=TOKENS, max_new_tokens=5, **given)
+
+
+# Question, answer and its number; the third is none, and the last has no label.
+ROWS = [("xx 7x", "12", 12.0), ("x", " -3.5", -3.5), ("x-x", "1x", None), ("7", "0", 0.0), ("xxx", "", None)]
+
+
+def batch() -> dict[str, Tensor]:
+    """As `CausalCollator` makes it: padded on the right, labels shifted."""
+    ids = torch.zeros(len(ROWS), 10, dtype=torch.long)
+    mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
+    for row, (question, answer, _) in enumerate(ROWS):
+        written = [*map(NAMES.index, question + answer), 1]
+        ids[row, : len(written) - 1] = torch.tensor(written[:-1])
+        mask[row, : len(written) - 1] = 1
+        if answer:
+            labels[row, len(question) - 1 : len(written) - 1] = torch.tensor(written[len(question) :])
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def error_of(objective: ExpectedError, question: str, number: float | None) -> Tensor:
+    """Of a row alone, whose prompt has no padding."""
+    if number is None:
+        return torch.zeros((), dtype=torch.float64)
+    ids = torch.tensor([[NAMES.index(each) for each in question]])
+    found = number_masses(objective.model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, TOKENS, **LIMITS)
+    return expected_error(*found, found[0].new_tensor([number]), kind="crps", outside=0.5)[0]
+
+
+def test_the_total_and_its_gradient_are_those_of_the_rows(objective: ExpectedError) -> None:
+    objective.train()
+    given = batch()
+    counts = objective.count(given["labels"])
+    assert counts.tolist() == [int((given["labels"] != -100).sum()), 3]
+    joint = objective(**given, counts=counts)
+    logits = objective.model(given["input_ids"], attention_mask=given["attention_mask"]).logits
+    errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
+    expected = cross_entropy(logits, given["labels"]) + 0.3 * errors.sum() / 3
+    torch.testing.assert_close(joint.total, expected)
+    torch.testing.assert_close(joint.number.sum, errors.sum().detach())
+    parameters = list(objective.model.parameters())
+    ours, theirs = torch.autograd.grad(joint.total, parameters), torch.autograd.grad(expected, parameters)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+    assert any(each.any() for each in theirs)
+
+    rows = [{name: each[row : row + 1] for name, each in given.items()} for row in range(len(ROWS))]
+    parts = [objective(**row, counts=counts) for row in rows]
+    torch.testing.assert_close(sum(part.total for part in parts), expected)
+
+
+@torch.no_grad()
+def test_one_value_for_each_example_in_evaluation(objective: ExpectedError) -> None:
+    objective.eval()
+    joint = objective(**batch())
+    errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
+    torch.testing.assert_close(joint.number.sum, errors)
+    assert joint.number.count.tolist() == [1, 1, 0, 1, 0]
+    assert joint.total.shape == (5,)
