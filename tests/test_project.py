@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "training": 3710, "numbers": 600, "tokenizers": 750, "models": 1150, "data": 3750},
-    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900},
-    **{"config": 2770, "system": 800},
+    **{"losses": 2400, "training": 3050, "numbers": 600, "tokenizers": 750, "models": 1160, "data": 3750},
+    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900, "objectives": 900},
+    **{"config": 2770, "system": 815},
 }
 MAX_FILES = 178
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

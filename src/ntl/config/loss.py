@@ -100,7 +100,7 @@ class ObjectiveConfig:
 class NextTokenConfig(ObjectiveConfig):
     """Every label is the next token: the paper's objective."""
 
-    _target_: str = "ntl.training.objectives.next_token.NextToken"
+    _target_: str = "ntl.objectives.next_token.NextToken"
     name: str = "next_token"
 
 
@@ -108,7 +108,7 @@ class NextTokenConfig(ObjectiveConfig):
 class RegressionConfig(ObjectiveConfig):
     """One output for a sequence against the number that its answer is (paper, Table 4)."""
 
-    _target_: str = "ntl.training.objectives.number_heads.Regression"
+    _target_: str = "ntl.objectives.number_heads.Regression"
     name: str = "regression"
     head: str = "regression"
     collator: str = "ntl.data.collate.regression_collator"
@@ -123,7 +123,7 @@ class RegressionConfig(ObjectiveConfig):
 class MaskedNumberConfig(ObjectiveConfig):
     """The answer's last number is masked: its token and its value are predicted (xVal)."""
 
-    _target_: str = "ntl.training.objectives.number_heads.MaskedNumber"
+    _target_: str = "ntl.objectives.number_heads.MaskedNumber"
     name: str = "masked_number"
     head: str = "masked_number"
     collator: str = "ntl.data.collate.masked_number_collator"
@@ -134,7 +134,7 @@ class MaskedNumberConfig(ObjectiveConfig):
 class MTPConfig(ObjectiveConfig):
     """Multi-token prediction: head k predicts the token k places ahead, and the losses of all heads are added."""
 
-    _target_: str = "ntl.training.objectives.mtp.MultiTokenPrediction"
+    _target_: str = "ntl.objectives.mtp.MultiTokenPrediction"
     families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
     adds: str = "ntl.models.mtp.add_heads"
     kind: str = setting(

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from ntl.config.loss import MaskConfig
-from ntl.losses.rows import LOSS_WEIGHTS
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.models.special import pad_id
 from ntl.numbers.text import signed_log
+from ntl.objectives.masking import COPIES
 
-IGNORE_INDEX = -100
 EncodedExample = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
 
@@ -104,11 +104,6 @@ class CausalCollator:
 
     def longest_input(self, about: Mapping[str, int]) -> int:
         return about["longest_example"] - 1
-
-
-# (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
-# is; length 0 for a row without a copy.
-COPIES = "copies"
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,15 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ntl.config.loss import MTPConfig
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.kinds import Terms
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount
-from ntl.models.interface import checked_lm_head, lm_head
+from ntl.models.interface import checked_lm_head, is_sharded, lm_head
 from ntl.models.mtp import Heads
 from ntl.models.special import own_end_ids
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.next_token import NextToken
-from ntl.training.weights import is_sharded
+from ntl.objectives.next_token import NextToken
 
 # (head, its state) -> its weighted loss
 HeadLoss = Callable[[int, Tensor], Tensor]

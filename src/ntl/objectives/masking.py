@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from ntl.config.loss import MaskConfig
-from ntl.data.collate import COPIES, IGNORE_INDEX
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
-from ntl.training.batches import U64, keys_of, mix
+from ntl.system.mixing import U64, keys_of, mix
 
+# (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
+# is; length 0 for a row without a copy.
+COPIES = "copies"
 STEP = U64(0x9E3779B97F4A7C15)  # splitmix64's
 # The released code seeds its generator with 50 to 100 in turn.
 FIRST_SEED, SEEDS = 50, 51

@@ -13,18 +13,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
 from ntl.losses.kinds import Terms
-from ntl.losses.rows import NumberRows, checked_weights, number_index, number_rows, weighted
+from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
 from ntl.losses.sums import SumCount, mean
 from ntl.models import LMHead, embedding_rows
-from ntl.models.interface import checked_lm_head, hidden_states, lm_head
+from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
-from ntl.training.weights import is_sharded
 
 
 class NextToken(nn.Module):
