@@ -1,1 +1,13 @@
-"""Training objectives: modules that wrap a model and compute the loss in their forward."""
+"""Training objectives, as ``train.py`` runs them and as plug-ins for other trainers.
+
+An objective of ``train.py`` is a module that wraps a model and computes the loss in its forward.
+"""
+
+from typing import TYPE_CHECKING
+
+from ntl.system.lazy import exports
+
+if TYPE_CHECKING:
+    from ntl.objectives.masking import MaskedInput as MaskedInput
+
+__getattr__, __all__ = exports(__name__, __file__)
