@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "training": 2990, "numbers": 600, "tokenizers": 750, "models": 1160, "data": 3750},
-    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900, "objectives": 870},
+    **{"losses": 2400, "training": 2990, "numbers": 600, "tokenizers": 750, "models": 1175, "data": 3750},
+    **{"decoding": 900, "evaluation": 1550, "results": 3980, "launch": 900, "benchmarks": 900, "objectives": 1140},
     **{"config": 2770, "system": 815},
 }
 MAX_FILES = 178

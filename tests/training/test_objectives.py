@@ -14,7 +14,9 @@ from ntl.config.loss import MTPConfig
 from ntl.config.model import T5Config
 from ntl.data.collate import token_collator
 from ntl.models.mtp import add_heads
+from ntl.results import read_record
 from ntl.training.parts import RunParts
+from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.train import train
 
 FAMILIES = ["decoder", "t5"]
@@ -108,3 +110,15 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
     torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
     with pytest.raises(UserError, match="it has 2 heads beside its own"):
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
+
+
+def test_shared_logits_fade_out_of_later_targets(small: Callable[..., Any]) -> None:
+    """The number of weights is that of a next-token model; with the last heads gone, the loss is that of head 1."""
+    own = ["objective=mtp", "objective.kind=shared", "objective.heads=3", "objective.head_schedule=annealed"]
+    path = train(small(*own, "trainer.logging_steps=1"))
+    first, *_, last = [line for line in read_metrics(path.parent / METRICS) if "loss" in line]
+    assert first["loss"] > 2 * first["ce"]
+    assert last["loss"] == pytest.approx(last["ce"] + 0.3 * last["ntl"], rel=1e-5)
+    assert {"validation/ce/head2", "validation/ce/head3"} <= read_record(path).metrics.keys()
+    with pytest.raises(UserError, match="no heads to draft with"):
+        small(*own, "decoding=speculative")

@@ -140,12 +140,18 @@ class MTPConfig(ObjectiveConfig):
     kind: str = setting(
         "parallel",
         "`parallel`: heads of one block each on a shared trunk (Gloeckle et al., 2024); `sequential`: modules that "
-        "each read the next token and the state of the head before (DeepSeek-V3).",
-        choices=("parallel", "sequential"),
+        "each read the next token and the state of the head before (DeepSeek-V3); `shared`: the model's own logits.",
+        choices=("parallel", "sequential", "shared"),
     )
     heads: int = setting(2, "Tokens that are predicted at each position; head 1 predicts the next token.", min=1)
     head_weights: list[float] = setting(
         list, "Factors of the heads' losses, one for each head; empty: 1 for each, as in the paper."
+    )
+    head_schedule: str = setting(
+        "constant",
+        "The factors over equal parts of the training, as many as heads: `forward` adds a head in each, `reverse` "
+        "takes the last one away, `annealed` lets it fade.",
+        choices=("constant", "forward", "reverse", "annealed"),
     )
     variant: str = setting(
         "independent",

@@ -9,5 +9,6 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.objectives.masking import MaskedInput as MaskedInput
+    from ntl.objectives.multi_token import MultiToken as MultiToken
 
 __getattr__, __all__ = exports(__name__, __file__)

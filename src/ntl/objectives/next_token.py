@@ -75,7 +75,7 @@ class NextToken(nn.Module):
                 and the implementation is ``reference``, as in evaluation.
             loss_weights: (B, T) or (B, T, 2), as of ``ntl.losses.ce_ntl``; the counts are then sums of weights.
         """
-        how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
+        how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
             return self._from_hidden(hidden_BTD, labels, counts, loss_weights)
@@ -118,7 +118,7 @@ class NextToken(nn.Module):
         over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
 
-    def _implementation(self, device: torch.device) -> str:
+    def implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation
         if chosen != "auto":
             return chosen

@@ -182,7 +182,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        objective.diagnosing = self.is_logged()
+        objective.diagnosing, objective.progress = self.is_logged(), self.state.global_step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
