@@ -316,6 +316,7 @@ def test_wrong_uses() -> None:
         ({"kind": "medusa"}, "kind must be 'parallel' or 'sequential' or 'shared', not 'medusa'"),
         ({"head_schedule": "cosine"}, "head_schedule must be"),
         ({"head_weights": [1.0]}, "one for each of the 2 heads"),
+        ({"head_weights": [1.0, -1.0]}, "none negative"),
         ({"kind": "shared", "variant": "causal"}, "variant='causal'"),
         ({"kind": "shared", "train_only": "heads"}, "no heads are added"),
         ({"loss": NumberTokenLoss(_loss().number_vocab, shift=False)}, "shift=True"),
@@ -327,3 +328,5 @@ def test_wrong_uses() -> None:
     multi(outputs, batch["labels"])
     with pytest.raises(TypeError, match="once"):
         multi(outputs, batch["labels"])
+    with pytest.raises(ValueError, match="has heads already"):
+        MultiToken(model)

@@ -71,16 +71,20 @@ class MultiToken:
         say: Callable[[str], object] = print,
     ) -> None:
         settings: dict[str, Any] = {"kind": kind, "variant": variant, "head_schedule": head_schedule}
-        choices = {name: MTPConfig.__dataclass_fields__[name].metadata["choices"] for name in settings}
-        settings |= {"train_only": train_only}
-        for name, allowed in (choices | {"train_only": ("", "heads")}).items():
-            if settings[name] not in allowed:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {settings[name]!r}")
+        fields = MTPConfig.__dataclass_fields__
+        chosen = [(name, value, fields[name].metadata["choices"]) for name, value in settings.items()]
+        for name, value, allowed in [*chosen, ("train_only", train_only, ("", "heads"))]:
+            if value not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")
         for wrong, line in (
             (heads < 1, f"heads={heads}: at least 1, the model's own"),
-            (head_weights and len(head_weights) != heads, f"head_weights: give one for each of the {heads} heads"),
+            (
+                head_weights and (len(head_weights) != heads or min(head_weights) < 0),
+                f"head_weights={[*head_weights]}: give one for each of the {heads} heads, none negative",
+            ),
             (variant != "independent" and kind != "parallel", f"variant={variant!r} is one of kind='parallel'"),
             (train_only and (kind == "shared" or heads < 2), "train_only='heads': no heads are added to the model"),
+            (hasattr(model, "mtp_config"), "the model has heads already"),
             (hasattr(model, "peft_config"), "the model has adapters: give it its heads before them"),
             (
                 loss is not None and not (loss.shift and loss.ignore_index == IGNORE_INDEX),
@@ -89,7 +93,6 @@ class MultiToken:
         ):
             if wrong:
                 raise ValueError(line)
-        del settings["train_only"]
         config = MTPConfig(name="mtp", heads=heads, head_weights=[*head_weights], keep_depth=True, **settings)
         add_heads(model, config, getattr(model, "name_or_path", ""), say, copies=True)
         if train_only:
@@ -103,9 +106,7 @@ class MultiToken:
             terms = Terms.of(loss.kind, loss.weight, {**loss.options, **cost})
             # Fused from hidden states: without the logits of the heads.
             terms = replace(terms, implementation=loss.implementation.replace("fused", "linear"))
-        was_training = model.training
         self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)
-        model.train(was_training)
         self.config, self.heads, self.progress = config, heads, 0.0
         self._block: Any = None  # what the last block was called with, and its output
         self._sums: dict[bool, Tensor] = {}
@@ -150,7 +151,7 @@ class MultiToken:
             counts = num_items_in_batch
         elif num_items_in_batch is not None:
             items = num_items_in_batch.sum() if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
-            counts = counts.double() * items / counts[0, 0].clamp(min=1)
+            counts = counts * items / counts[0, 0].where(counts[0, 0] > 0, 1)
         how = objective.implementation(logits.device)
         loss, found = objective.losses(labels, counts, loss_weights, how, documents)
         total = loss(0, None, logits)
