@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2540, "training": 3760, "numbers": 600, "tokenizers": 740, "models": 1145, "data": 3730},
-    **{"decoding": 950, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
-    **{"config": 2760, "system": 760},
+    **{"losses": 2550, "objectives": 1150, "training": 3050, "numbers": 600, "tokenizers": 740, "models": 1165},
+    **{"data": 3720, "decoding": 950, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
+    **{"config": 2780, "system": 780},
 }
-MAX_FILES = 170
+MAX_FILES = 178
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

@@ -98,7 +98,11 @@ def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:
 def test_what_moved_is_found_by_the_name_of_its_day(composed, written) -> None:
     folder = written("model=xval_tiny")
     text = (folder / "config.yaml").read_text()
-    moves = {"number_heads.": "masked_number.", "data.collate.": "data.number_collate.", "data.sets.": "data."}
+    moves = {
+        "ntl.objectives.number_heads.": "ntl.training.objectives.masked_number.",
+        "data.collate.": "data.number_collate.",
+        "data.sets.": "data.",
+    }
     for now, then in moves.items():
         assert now in text
         text = text.replace(now, then)

@@ -17,7 +17,7 @@ from ntl.config import UserError, compose
 from ntl.config.loss import MaskConfig
 from ntl.data.collate import COPIES, CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
-from ntl.training.masking import Masking, maskable
+from ntl.objectives.masking import Masking, maskable
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.train import train

@@ -13,8 +13,8 @@ import torch
 
 from ntl.config import Diverged, compose
 from ntl.config.model import T5Config
+from ntl.objectives import next_token
 from ntl.tokenizers import train_tokenizer
-from ntl.training.objectives import next_token
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 

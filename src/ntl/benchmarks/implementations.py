@@ -23,9 +23,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from ntl.benchmarks.timing import BASELINE, Row, measure, rounded
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import kinds
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 

@@ -19,9 +19,9 @@ from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_tu
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.kinds import Terms
 from ntl.models.mtp import add_heads
+from ntl.objectives.mtp import MultiTokenPrediction
+from ntl.objectives.next_token import NextToken
 from ntl.system.errors import UserError
-from ntl.training.objectives.mtp import MultiTokenPrediction
-from ntl.training.objectives.next_token import NextToken
 
 BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
 SETTINGS = ("device", "dtype", "implementation", "vocab", "width", "layers", "batch", "length", "rounds")

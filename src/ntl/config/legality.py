@@ -235,15 +235,15 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
         yield "objective dataset.format", data.format == "chat", line
         yield "objective trainer.parallel", config.trainer.parallel.name == "fsdp", "take trainer=ddp."
     if isinstance(objective, MTPConfig):
-        weights, is_sequential = objective.head_weights, objective.kind == "sequential"
+        weights, has_variants = objective.head_weights, objective.kind == "parallel"
         line = "give one factor for each head, or none."
         yield "objective.head_weights objective.heads", weights and len(weights) != objective.heads, line
         is_wrong = any(not 0 <= weight < math.inf for weight in weights) or (weights and not any(weights))
         yield "objective.head_weights", is_wrong, "each must be finite and at least 0, and one above 0."
         line = "a variant is one of objective.kind=parallel; leave one of the two out."
-        yield "objective.kind objective.variant", is_sequential and objective.variant != "independent", line
-        line = "has no effect, since heads of this kind are always added to all blocks; leave it out."
-        is_idle = objective.keep_depth is not None and (is_sequential or objective.variant == "linear")
+        yield "objective.kind objective.variant", not has_variants and objective.variant != "independent", line
+        line = "has no effect, since this kind keeps all blocks; leave it out."
+        is_idle = objective.keep_depth is not None and (not has_variants or objective.variant == "linear")
         yield "objective.keep_depth", is_idle, line
 
 
@@ -251,7 +251,7 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     """``name`` is ``decoding``, or ``beside.`` and the name of a further one."""
     decoding, model, data, objective = _value(config, name), config.model, config.dataset, config.objective
     other = "use decoding=greedy or decoding=beam" if name == "decoding" else "leave it out"
-    heads = getattr(objective, "heads", 1)
+    heads = 1 if getattr(objective, "kind", "") == "shared" else getattr(objective, "heads", 1)
     line = f"the model has no heads to draft with; {other}, or train it with objective=mtp."
     yield f"{name} objective", decoding.drafts and heads < 2, line
     if decoding.drafts:

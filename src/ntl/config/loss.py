@@ -100,7 +100,7 @@ class ObjectiveConfig:
 class NextTokenConfig(ObjectiveConfig):
     """Every label is the next token: the paper's objective."""
 
-    _target_: str = "ntl.training.objectives.next_token.NextToken"
+    _target_: str = "ntl.objectives.next_token.NextToken"
     name: str = "next_token"
 
 
@@ -108,7 +108,7 @@ class NextTokenConfig(ObjectiveConfig):
 class ExpectedErrorConfig(ObjectiveConfig):
     """The next token, and the expected error of the whole answer by the tree of its digits."""
 
-    _target_: str = "ntl.training.objectives.expected_error.ExpectedError"
+    _target_: str = "ntl.training.expected_error.ExpectedError"
     families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
     weight: float = setting(0.1, "The factor of the expected error.", min=0)
     kind: str = setting(
@@ -126,7 +126,7 @@ class ExpectedErrorConfig(ObjectiveConfig):
 class RegressionConfig(ObjectiveConfig):
     """One output for a sequence against the number that its answer is (paper, Table 4)."""
 
-    _target_: str = "ntl.training.objectives.number_heads.Regression"
+    _target_: str = "ntl.objectives.number_heads.Regression"
     name: str = "regression"
     head: str = "regression"
     collator: str = "ntl.data.collate.regression_collator"
@@ -141,7 +141,7 @@ class RegressionConfig(ObjectiveConfig):
 class MaskedNumberConfig(ObjectiveConfig):
     """The answer's last number is masked: its token and its value are predicted (xVal)."""
 
-    _target_: str = "ntl.training.objectives.number_heads.MaskedNumber"
+    _target_: str = "ntl.objectives.number_heads.MaskedNumber"
     name: str = "masked_number"
     head: str = "masked_number"
     collator: str = "ntl.data.collate.masked_number_collator"
@@ -152,18 +152,24 @@ class MaskedNumberConfig(ObjectiveConfig):
 class MTPConfig(ObjectiveConfig):
     """Multi-token prediction: head k predicts the token k places ahead, and the losses of all heads are added."""
 
-    _target_: str = "ntl.training.objectives.mtp.MultiTokenPrediction"
+    _target_: str = "ntl.objectives.mtp.MultiTokenPrediction"
     families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
     adds: str = "ntl.models.mtp.add_heads"
     kind: str = setting(
         "parallel",
         "`parallel`: heads of one block each on a shared trunk (Gloeckle et al., 2024); `sequential`: modules that "
-        "each read the next token and the state of the head before (DeepSeek-V3).",
-        choices=("parallel", "sequential"),
+        "each read the next token and the state of the head before (DeepSeek-V3); `shared`: the model's own logits.",
+        choices=("parallel", "sequential", "shared"),
     )
     heads: int = setting(2, "Tokens that are predicted at each position; head 1 predicts the next token.", min=1)
     head_weights: list[float] = setting(
         list, "Factors of the heads' losses, one for each head; empty: 1 for each, as in the paper."
+    )
+    head_schedule: str = setting(
+        "constant",
+        "The factors over equal parts of the training, as many as heads: `forward` adds a head in each, `reverse` "
+        "takes the last one away, `annealed` lets it fade.",
+        choices=("constant", "forward", "reverse", "annealed"),
     )
     variant: str = setting(
         "independent",

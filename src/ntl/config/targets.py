@@ -15,7 +15,7 @@ PACKAGE = "ntl"
 ROOMS = {
     "model._target_": "ntl.models",
     "dataset._target_": "ntl.data",
-    "objective._target_": "ntl.training.objectives",
+    "objective._target_": "ntl.objectives",
     "objective.collator": "ntl.data",
     "loss.base._target_": "ntl.losses",
     "loss.number._target_": "ntl.losses",
@@ -47,8 +47,8 @@ MOVED = {
     "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
     "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",
     "ntl.training.tracking.TensorboardMirror": "ntl.training.tracking.NoMirror",
-    "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
-    "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
+    **{f"ntl.training.objectives.{name}": f"ntl.objectives.{name}" for name in ("mtp", "next_token", "number_heads")},
+    **{f"ntl.training.objectives.{name}": "ntl.objectives.number_heads" for name in ("masked_number", "regression")},
 }
 # Withdrawn settings, as dotted keys such as "trainer.keep_best": stored configs still have them.
 DROPPED: tuple[str, ...] = ("code",)

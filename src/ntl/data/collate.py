@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from ntl.config.loss import MaskConfig
-from ntl.losses.rows import LOSS_WEIGHTS
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.models.special import pad_id
 from ntl.numbers.text import signed_log
+from ntl.objectives.masking import COPIES, with_copies
 
-IGNORE_INDEX = -100
 EncodedExample = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
 
@@ -105,18 +105,12 @@ class CausalCollator:
         return about["longest_example"] - 1
 
 
-# (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
-# is; length 0 for a row without a copy.
-COPIES = "copies"
-
-
 @dataclass(frozen=True)
 class CopyCollator:
     """`CausalCollator` whose batches have a second copy of each example, the answer of which is to be masked.
 
-    Labels of the copy are on the answer, without its end token. Only examples with more than ``min_answer`` answer
-    tokens, the end token not counted, have one. It stands behind its example (``joined``), with the end token between
-    them, or in a row of its own behind all examples. The batch also has ``COPIES``.
+    The copies are those of `with_copies`; the end token stands between an example and its copy. The batch also has
+    ``COPIES``.
     """
 
     inner: CausalCollator
@@ -124,21 +118,15 @@ class CopyCollator:
     joined: bool
 
     def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
-        rows, separate = [], []
-        for place, example in enumerate(examples):
-            question, answer = example["question_ids"], example["answer_ids"]
-            inputs, hidden = np.concatenate([question, answer]), np.full(len(question) - 1, IGNORE_INDEX)
-            labels = np.concatenate([hidden, answer, [IGNORE_INDEX]])
-            start, length = len(question), len(answer) - 1
-            copied = np.concatenate([hidden, answer[:-1], [IGNORE_INDEX] * 2])
-            if length > self.min_answer and self.joined:
-                both = np.concatenate([inputs, inputs]), np.concatenate([labels, copied])
-                rows.append((*both, (place, len(inputs) + start, length)))
-                continue
-            rows.append((inputs[:-1], labels[:-1], (place, 0, 0)))
-            if length > self.min_answer:
-                separate.append((inputs, copied, (place, start, length)))
-        inputs, labels, copies = zip(*rows, *separate, strict=True)
+        parts = [(example["question_ids"], example["answer_ids"]) for example in examples]
+        whole = [
+            (np.concatenate(pair), np.concatenate([np.full(len(pair[0]), IGNORE_INDEX), pair[1]])) for pair in parts
+        ]
+        inputs, labels, copies = zip(*with_copies(whole, self.min_answer, joined=self.joined), strict=True)
+        # The end token is an input only where a copy has one before or behind it.
+        ends = [len(row) - (not length) for row, (_, _, length) in zip(inputs, copies, strict=True)]
+        labels = [np.append(row[1:], IGNORE_INDEX)[:end] for row, end in zip(labels, ends, strict=True)]
+        inputs = [row[:end] for row, end in zip(inputs, ends, strict=True)]
         return pad_inputs(inputs, self.inner.pad_token_id) | {
             "labels": pad(labels, IGNORE_INDEX),
             COPIES: torch.tensor(copies),

@@ -210,16 +210,16 @@ class NumberTokenLoss(nn.Module):
             TypeError: The outputs have no logits, there are no labels, or the trainer does not pass on loss_weights.
         """
         if not torch.compiler.is_compiling():
-            self._check_trainer(loss_weights)
+            self._check_smoothing(trainer_frame(loss_weights))
         logits = _get_logits(outputs)
         if labels is None:
             raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
         labels = labels.to(logits.device)
         return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
-    def label_sum(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+    def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return the number of labels that cross-entropy counts after the shift, or the sum of their weights, ()."""
-        found = self._arguments(labels, loss_weights)
+        found = self._arguments(batch["labels"], batch.get(LOSS_WEIGHTS))
         labels, ignore = found["labels"], self.ignore_index
         weights = checked_weights(found["loss_weights"], labels.new_zeros((), dtype=torch.float32), labels, ignore)
         return count_labels(labels, ignore_index=ignore) if weights is None else weights[0].sum()
@@ -288,14 +288,7 @@ class NumberTokenLoss(nn.Module):
         logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
         ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
 
-    def _check_trainer(self, loss_weights: Tensor | None) -> None:
-        found = _trainer_frame()
-        batch = found.get("inputs")
-        if loss_weights is None and isinstance(batch, Mapping) and LOSS_WEIGHTS in batch:
-            raise TypeError(
-                "the batches have loss_weights, which this trainer does not give to the loss: derive it from "
-                "NumberTokenLossMixin of ntl.losses"
-            )
+    def _check_smoothing(self, found: Mapping[str, Any]) -> None:
         dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
         if self._warned or dropped in (None, 0, self._smoothing):
             return
@@ -329,11 +322,23 @@ def _get_logits(outputs: Any) -> Tensor:
     return found
 
 
-def _trainer_frame() -> dict[str, Any]:
+def trainer_frame(loss_weights: Tensor | None) -> dict[str, Any]:
     """Return the local variables of the calling trainer's method, empty without one.
 
-    A trainer does not pass itself to its loss function, so it is searched for in the call stack.
+    A trainer does not pass itself to its loss function, so it is searched for in the call stack. TypeError if its batch
+    has weights and the loss function was not given ``loss_weights``.
     """
+    found = _trainer_frame()
+    batch = found.get("inputs")
+    if loss_weights is None and isinstance(batch, Mapping) and LOSS_WEIGHTS in batch:
+        raise TypeError(
+            "the batches have loss_weights, which this trainer does not give to the loss: derive it from "
+            "NumberTokenLossMixin of ntl.losses"
+        )
+    return found
+
+
+def _trainer_frame() -> dict[str, Any]:
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame is None:

@@ -14,6 +14,7 @@ from ntl.numbers import NumberVocabulary
 Reduction = Literal["mean", "sum", "none"]
 Index = tuple[Tensor, ...]
 LOSS_WEIGHTS = "loss_weights"  # in batches
+IGNORE_INDEX = -100
 Weights = tuple[Tensor, ...]  # two: of the base loss and of the number loss at each position
 
 

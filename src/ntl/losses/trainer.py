@@ -19,7 +19,8 @@ class NumberTokenLossMixin:
     optimizer step.
 
     Args:
-        number_token_loss: The loss. All other arguments are those of the trainer.
+        number_token_loss: The loss, or ``ntl.objectives.MultiToken``, whose terms are then logged. All other arguments
+            are those of the trainer.
     """
 
     def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
@@ -44,9 +45,18 @@ class NumberTokenLossMixin:
             return None
         # In place of the labels that the trainer counts, the weights of those that the loss counts.
         first = int(getattr(trainer, "_loss_shifts_labels", True))
-        counted = [each.get("shift_labels", each["labels"][..., first:]) for each in batch_samples]
-        ours = [self.number_token_loss.label_sum(each["labels"], each.get(LOSS_WEIGHTS)) for each in batch_samples]
-        sums = torch.stack([sum(ours), sum((each != -100).sum() for each in counted)]).to(device)  # pyright: ignore
+        labels = [each.get("shift_labels", each["labels"][..., first:]) for each in batch_samples]
+        counted: Any = sum((each != -100).sum() for each in labels)
+        ours: Any = sum(self.number_token_loss.counts(each) for each in batch_samples)
+        sums = torch.cat([ours.flatten(), counted.view(1)]).to(device)
         if trainer.args.average_tokens_across_devices and trainer.args.world_size > 1:
             sums = trainer.accelerator.reduce(sums, reduction="sum")
-        return items * sums[0] / sums[1].clamp(min=1)
+        return items * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        trainer: Any = self
+        parts: Any = getattr(self.number_token_loss, "log_parts", lambda *args: {})
+        for name in [*logs]:  # loss, eval_loss, eval_NAME_loss
+            if name == "loss" or name.endswith("_loss"):
+                logs |= {name[:-4] + part: value for part, value in parts(name == "loss", trainer.accelerator).items()}
+        super().log(logs, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]

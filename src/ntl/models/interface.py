@@ -6,7 +6,8 @@ Shapes: B batch, S source length, T target length, V vocabulary, D hidden size.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import T5Config
 
 from ntl.losses.fast import LMHead
@@ -72,6 +73,11 @@ def checked_lm_head(model: Any) -> LMHead:
             "alone; a loss from hidden states cannot be used with it."
         )
     return lm_head(model)  # in training, adapters may drop parts of themselves
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether the weights are sharded over the ranks."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def target_scale(config: Any) -> tuple[float, float]:

@@ -124,26 +124,33 @@ def _first(output: Any) -> Tensor:
 
 
 def add_heads(
-    model: PreTrainedModel, config: MTPConfig, source: str = "", say: Callable[[str], object] = print
+    model: PreTrainedModel,
+    config: MTPConfig,
+    source: str = "",
+    say: Callable[[str], object] = print,
+    *,
+    copies: bool = False,
 ) -> PreTrainedModel:
     """Add the heads 2, 3, ... to a model, in place, and return it.
 
     ``source`` is the folder or hub id of the model's weights, where stored heads are loaded from; empty for random
-    weights. UserError: the model is not made of blocks, has too few of them, or has stored heads that do not fit.
+    weights, whose new heads are random, too, unless ``copies`` of the last block are wanted. UserError: the model is
+    not made of blocks, has too few of them, or has stored heads that do not fit.
     """
     decoder = Decoder(model)
-    decoder.model.mtp_config = config
     if getattr(model.config, "router_aux_loss_coef", 0.0) or getattr(model.config, "num_local_experts", 0):
         raise UserError(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
             "objective=next_token, or a model without experts."
         )
-    if config.heads > 1:
+    if config.kind != "shared":
+        decoder.model.mtp_config = config  # that of the heads that can draft
+    if config.heads > 1 and config.kind != "shared":
         stored = _stored(source)
         if config.kind == "sequential":
-            _add_sequential(decoder, config, source, stored)
+            _add_sequential(decoder, config, source, stored, copies=copies or bool(source))
         else:
-            _add_parallel(decoder, config, source, stored, say)
+            _add_parallel(decoder, config, source, stored, say, copies=copies or bool(source))
     return model if hasattr(model, "mtp") else carry_heads(model, source, say)
 
 
@@ -174,7 +181,9 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     return model
 
 
-def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any) -> None:
+def _add_parallel(
+    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any, *, copies: bool
+) -> None:
     model, count, width = decoder.model, config.heads - 1, decoder.model.config.hidden_size
     has_heads = any(name.startswith(PARALLEL) for name in stored)
     heads: list[Any]
@@ -183,14 +192,14 @@ def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Mapp
         for head in heads:
             nn.init.eye_(head.weight)
     else:
-        heads = decoder.copies(count) if has_heads else _split_off(decoder, config, source, say)
+        heads = decoder.copies(count) if has_heads else _split_off(decoder, config, source, say, copies=copies)
     decoder.number(heads, len(decoder.blocks))
     model.mtp_heads = nn.ModuleList(heads)
     if has_heads:
         _load(model.mtp_heads, PARALLEL, stored, source, config)
 
 
-def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any) -> list[nn.Module]:
+def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, copies: bool) -> list[nn.Module]:
     """Return the blocks of the extra heads, and shorten the trunk by as many, unless its depth is kept."""
     depth, count, keep_depth = len(decoder.blocks), config.heads - 1, config.keep_depth
     if config.heads > depth and not keep_depth:
@@ -200,7 +209,7 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any) -> li
         say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
         keep_depth = True
     if keep_depth:
-        return decoder.copies(count) if source else decoder.fresh(count)
+        return decoder.copies(count) if copies else decoder.fresh(count)
     first = depth - config.heads
     trunk = list(range(first))
     if source:  # head 1 is the learned last block, and the others are copies of it
@@ -215,7 +224,9 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any) -> li
     return decoder.keep([*trunk, first])
 
 
-def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path]) -> None:
+def _add_sequential(
+    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], *, copies: bool
+) -> None:
     model, count = decoder.model, config.heads - 1
     model.config.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
@@ -226,7 +237,7 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: Ma
         model.mtp.layers = _published_heads(model, source, config)
         return
     width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
-    blocks = decoder.copies(count) if source else decoder.fresh(count)
+    blocks = decoder.copies(count) if copies else decoder.fresh(count)
     heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)
@@ -284,6 +295,7 @@ class Heads:
     """The heads of one forward pass as functions of hidden states.
 
     ``ahead`` maps k to the tokens (B, T) k places ahead, which sequential heads read; by default those of the input.
+    ``recorded`` is what `Decoder.run_trunk` returns, of a pass that was done already.
 
     Attributes:
         trunk: (B, T, D), what the first head of every chain reads, with its graph.
@@ -296,15 +308,16 @@ class Heads:
         model: Any,
         config: MTPConfig,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None,
         ahead: Callable[[int], Tensor] | None = None,
+        recorded: tuple[Tensor, Callable[..., Tensor]] | None = None,
         **inputs: Any,
     ) -> None:
         self._decoder = decoder = Decoder(model)
         self._sequential = config.kind == "sequential"
         self._linear = not self._sequential and config.variant == "linear"
         inputs = {"use_cache": False, **inputs, "input_ids": input_ids, "attention_mask": attention_mask}
-        self.trunk, self._call = decoder.run_trunk(inputs, through=self._linear)
+        self.trunk, self._call = recorded or decoder.run_trunk(inputs, through=self._linear)
         # What is rolled in at the end has no label.
         self._ahead = ahead or (lambda places: input_ids.roll(-places, dims=1))
         self._embed, self._modules = model.get_input_embeddings(), [decoder.blocks[-1], *decoder.extra]
@@ -328,12 +341,15 @@ class Heads:
         states = self._call(module.mtp_block, module.eh_proj(torch.cat(parts, dim=-1)))
         return states if module.post_norm is None else module.post_norm(states)
 
-    def states(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield each head and its state (B, T, D) in the order of the chains, computed when it is asked for."""
+    def states(self, first: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
+        """Yield each head and its state (B, T, D) in the order of the chains, computed when it is asked for.
+
+        ``first`` is that of head 1 where it is known.
+        """
         for chain in self.chains:
             states = self.trunk
             for index in chain:
-                states = self.state(index, states)
+                states = self.state(index, states) if index or first is None else first
                 yield index, states
 
     def read(self, states: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 Shapes: B rows, S positions of the input, T positions of a decoder that an encoder precedes.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -14,36 +13,18 @@ from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 
-from ntl.data.collate import IGNORE_INDEX
 from ntl.data.encoded import EncodedDataset
-from ntl.losses.rows import LOSS_WEIGHTS
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
+from ntl.system.mixing import U64, keys_of, mix
 
 # ---- the order of an epoch
 
-ROUNDS = 6  # of the Feistel network
 # Up to this size the permutation is an array (1 MiB at most), and every permutation is equally likely.
 DRAWN = 1 << 16
 BLOCK = 1 << 14  # indices that are computed at once
 # Batches that are sorted together for batches of similar length.
 SORTED_BATCHES = 50
-U64 = np.uint64
 Lengths = Callable[[np.ndarray], np.ndarray]
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Apply the finalizer of splitmix64 (Steele, Lea and Flood 2014), a permutation of the 64-bit integers (uint64)."""
-    values = values ^ (values >> U64(30))
-    values *= U64(0xBF58476D1CE4E5B9)
-    values ^= values >> U64(27)
-    values *= U64(0x94D049BB133111EB)
-    values ^= values >> U64(31)
-    return values
-
-
-def keys_of(*seeds: int | str) -> np.ndarray:
-    """Return ``ROUNDS`` keys (uint64) that depend on the seeds alone."""
-    digest = hashlib.blake2b(repr(seeds).encode(), digest_size=8 * ROUNDS).digest()
-    return np.frombuffer(digest, dtype="<u8").astype(U64)
 
 
 def _drawn(n: int, keys: np.ndarray) -> np.ndarray:

@@ -91,8 +91,7 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
 def _number_rows(run: "RunParts", split: str) -> "NumberRows":
     import torch
 
-    from ntl.data.collate import IGNORE_INDEX
-    from ntl.losses.rows import number_rows
+    from ntl.losses.rows import IGNORE_INDEX, number_rows
 
     examples, size = run.encoded(split), run.config.trainer.eval_batch_size
     model: Any = run.model.eval()

@@ -33,15 +33,15 @@ from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import checkpoint_activations, embedding_rows
 from ntl.models.special import end_ids
 from ntl.numbers import NumberVocabulary
+from ntl.objectives.masking import Masking, maskable
+from ntl.objectives.number_heads import scale_targets
+from ntl.objectives.terms import terms_of
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
 from ntl.system.hub import identity
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import KINDS, add_mask_token
-from ntl.training.masking import Masking, maskable
-from ntl.training.objectives.number_heads import scale_targets
-from ntl.training.objectives.terms import terms_of
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]

@@ -13,10 +13,9 @@ from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config.trainer import Normalization
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
-from ntl.losses.rows import LOSS_WEIGHTS
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.arguments import training_arguments
@@ -48,7 +47,7 @@ def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
-    """Trains an objective (``ntl.training.objectives``), whose forward returns a `JointLoss`.
+    """Trains an objective (``ntl.objectives``), whose forward returns a `JointLoss`.
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
@@ -183,7 +182,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        objective.diagnosing = self.is_logged()
+        objective.diagnosing, objective.progress = self.is_logged(), self.state.global_step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:

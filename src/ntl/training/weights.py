@@ -50,11 +50,6 @@ def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
     return model_class.from_pretrained(folder, config=model.config, dtype=model.dtype).state_dict()
 
 
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether the weights are sharded over the ranks."""
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
-
-
 @torch.no_grad()
 def load_sharded(model: nn.Module, folder: Path) -> None:
     """Load the weights of a checkpoint of the same model, which every rank reads itself, into a sharded model."""

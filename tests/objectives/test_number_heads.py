@@ -16,8 +16,8 @@ from ntl.config.loss import LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.kinds import Loss, Terms
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.number_heads import MaskedNumber, Regression, scale_targets
-from ntl.training.objectives.terms import terms_of
+from ntl.objectives.number_heads import MaskedNumber, Regression, scale_targets
+from ntl.objectives.terms import terms_of
 
 
 class _Model(torch.nn.Module):

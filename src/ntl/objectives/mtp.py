@@ -13,35 +13,52 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ntl.config.loss import MTPConfig
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.kinds import Terms
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount
-from ntl.models.interface import checked_lm_head, lm_head
+from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
 from ntl.models.mtp import Heads
 from ntl.models.special import own_end_ids
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.next_token import NextToken
-from ntl.training.weights import is_sharded
+from ntl.objectives.next_token import NextToken
 
-# (head, its state) -> its weighted loss
-HeadLoss = Callable[[int, Tensor], Tensor]
+# (head, what the unembedding reads of it, its logits if they are there) -> its weighted loss
+HeadLoss = Callable[..., Tensor]
 
 
-def labels_ahead(labels: Tensor, ahead: int, ends: Sequence[int]) -> Tensor:
+def labels_ahead(labels: Tensor, ahead: int, ends: Sequence[int], documents: Tensor | None = None) -> Tensor:
     """Return the labels (B, T) of the head that predicts ``ahead`` tokens beyond the next one.
 
     They are -100 where ``labels`` are, beyond the end of a row, and beyond an end token, which no head looks across: in
-    packed text, another document begins there.
+    packed text, another document begins there. ``documents`` (B, T) of the input say it in place of end tokens.
     """
-    shifted = _ahead(labels, ahead, IGNORE_INDEX)
+    shifted = values_ahead(labels, ahead, IGNORE_INDEX)
+    if documents is not None:
+        return shifted.masked_fill(values_ahead(documents, ahead + 1, -1) != documents, IGNORE_INDEX)
     for between in range(ahead):
         for end in ends:
-            shifted = shifted.masked_fill(_ahead(labels, between, IGNORE_INDEX) == end, IGNORE_INDEX)
+            shifted = shifted.masked_fill(values_ahead(labels, between, IGNORE_INDEX) == end, IGNORE_INDEX)
     return shifted
 
 
-def _ahead(values: Tensor, places: int, beyond: int) -> Tensor:
+def scheduled(weights: Sequence[float], schedule: str, progress: float) -> list[float]:
+    """Return the heads' factors after a share of the training, 0 to 1, which has as many equal parts as heads.
+
+    ``forward`` adds a head in each part and ``reverse`` takes one away (Aynetdinov and Akbik, 2025). ``annealed`` lets
+    the last head fade to 0 in the first part, the one before it in the second, and so on.
+    """
+    part, count = progress * len(weights), len(weights)
+    shares = {
+        "constant": [1.0] * count,
+        "forward": [float(part >= index) for index in range(count)],
+        "reverse": [float(index == 0 or part < count - index) for index in range(count)],
+        "annealed": [min(max(count - index - part, 0.0), 1.0) if index else 1.0 for index in range(count)],
+    }[schedule]
+    return [weight * share for weight, share in zip(weights, shares, strict=True)]
+
+
+def values_ahead(values: Tensor, places: int, beyond: int) -> Tensor:
     """Return values (B, T, ...) moved by some places, with ``beyond`` at the end."""
     end = values.new_full((values.shape[0], places, *values.shape[2:]), beyond)
     return torch.cat([values[:, places:], end], dim=1)[:, : values.shape[1]]
@@ -52,6 +69,9 @@ class MultiTokenPrediction(NextToken):
 
     Every head's terms are divided by that head's own counts. With ``one_at_a_time``, heads run forward and backward one
     after the other (Gloeckle et al., 2024, Section 2), inside one autograd function.
+
+    Attributes:
+        progress: The share of the training that is done, 0 to 1, which ``head_schedule`` reads.
     """
 
     def __init__(
@@ -61,6 +81,7 @@ class MultiTokenPrediction(NextToken):
         self.settings = config
         self.num_heads = config.heads
         self.weights = list(config.head_weights) or [1.0] * config.heads
+        self.progress = 0.0
         checked_lm_head(model)
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
@@ -78,52 +99,76 @@ class MultiTokenPrediction(NextToken):
         """
         how = "reference"
         if self.training:
-            how = how if counts is None else self._implementation(input_ids.device)
+            how = how if counts is None else self.implementation(input_ids.device)
             counts = self.count(labels, loss_weights) if counts is None else counts
-        heads = Heads(self.model, self.settings, input_ids, attention_mask)
-        found: dict[int, JointLoss] = {}
+        loss, found = self.losses(labels, counts, loss_weights, how)
+        if self.settings.kind == "shared":
+            inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+            read = (hidden_states(self.model, **inputs),) if how == "linear" else ()
+            read = read or (None, self.model(**inputs, use_cache=False).logits)
+            total = torch.stack([loss(index, *read) for index in range(self.num_heads)]).sum()
+        else:
+            heads = Heads(self.model, self.settings, input_ids, attention_mask)
+            total = self._total(heads, lambda index, states: loss(index, heads.read(states)))
+        return self.joined(total, found)
 
-        def loss(index: int, states: Tensor) -> Tensor:
+    def losses(
+        self,
+        labels: Tensor,
+        counts: Tensor | None,
+        loss_weights: Tensor | None,
+        how: str,
+        documents: Tensor | None = None,
+    ) -> tuple[HeadLoss, dict[int, JointLoss]]:
+        """Return the loss of each head, and where a call of it leaves the head's terms; arguments as of ``forward``."""
+        found: dict[int, JointLoss] = {}
+        factors = scheduled(self.weights, self.settings.head_schedule, self.progress)
+
+        def loss(index: int, hidden_BTD: Tensor | None, logits_BTV: Tensor | None = None) -> Tensor:
             over = None if counts is None else counts[index]
             diagnosed = self.diagnosed
-            own = self._labels(labels, index), over, self._weights(loss_weights, index), how
-            joint = self._of_head(heads.read(states), *own)
+            own = self._labels(labels, index, documents), over, self._weights(loss_weights, index)
+            joint = self._of_head(hidden_BTD, logits_BTV, *own, how)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
             found[index] = joint._replace(total=joint.total.detach())
-            return self.weights[index] * joint.total
+            return factors[index] * joint.total
 
-        total = self._total(heads, loss)
+        return loss, found
+
+    def joined(self, total: Tensor, found: dict[int, JointLoss]) -> JointLoss:
+        """Return the total with the terms of all heads."""
         of_heads = tuple(head for index in range(self.num_heads) for head in found[index].heads)
         return found[0]._replace(total=total, heads=of_heads)
 
-    def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+    def count(self, labels: Tensor, loss_weights: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""
-        of_heads = [(self._labels(labels, each), self._weights(loss_weights, each)) for each in range(self.num_heads)]
+        indices = range(self.num_heads)
+        of_heads = [(self._labels(labels, each, documents), self._weights(loss_weights, each)) for each in indices]
         return torch.stack([self._count(*of_head) for of_head in of_heads])
 
-    def _labels(self, labels: Tensor, ahead: int) -> Tensor:
-        return labels_ahead(labels, ahead, own_end_ids(self.model))
+    def _labels(self, labels: Tensor, ahead: int, documents: Tensor | None) -> Tensor:
+        return labels_ahead(labels, ahead, own_end_ids(self.model), documents)
 
     def _weights(self, loss_weights: Tensor | None, ahead: int) -> Tensor | None:
-        return None if loss_weights is None else _ahead(loss_weights, ahead, 0)
+        return None if loss_weights is None else values_ahead(loss_weights, ahead, 0)
 
     def _of_head(
-        self, hidden_BTD: Tensor, labels: Tensor, counts: Tensor | None, weights: Tensor | None, how: str
+        self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, counts: Tensor | None, weights: Tensor | None, how: str
     ) -> JointLoss:
-        if how == "linear":
+        if how == "linear" and logits_BTV is None:
             joint = self._from_hidden(hidden_BTD, labels, counts, weights)
         else:
-            logits_BTV = lm_head(self.model).logits(hidden_BTD)
-            joint = self._from_logits(logits_BTV, labels, counts, weights, how)
+            logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
+            joint = self._from_logits(logits, labels, counts, weights, "fused" if how == "linear" else how)
         correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
         if not self.training:
             counted, _ = self._counted(labels, weights)
-            correct = SumCount(((logits_BTV.argmax(-1) == labels) * counted).sum(-1), joint.base.count)
+            correct = SumCount(((logits.argmax(-1) == labels) * counted).sum(-1), joint.base.count)
         return joint._replace(heads=((joint.base, joint.number, correct),))
 
-    def _total(self, heads: Heads, loss: HeadLoss) -> Tensor:
+    def _total(self, heads: Heads, loss: Callable[[int, Tensor], Tensor]) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time
         if again and not is_sharded(self.model):
             modules = nn.ModuleList(heads.modules)
@@ -134,12 +179,12 @@ class MultiTokenPrediction(NextToken):
         for chain in heads.chains:
             states = heads.trunk
             for index in chain:
-                states = _maybe_again(again, heads.state, index, states)
-                total = total + _maybe_again(again, loss, index, states)
+                states = maybe_again(again, heads.state, index, states)
+                total = total + maybe_again(again, loss, index, states)
         return total
 
 
-def _maybe_again(again: bool, function: Callable[..., Tensor], *args: Any) -> Tensor:
+def maybe_again(again: bool, function: Callable[..., Tensor], *args: Any) -> Tensor:
     return checkpoint(function, *args, use_reentrant=False) if again else function(*args)  # pyright: ignore
 
 

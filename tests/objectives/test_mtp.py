@@ -1,7 +1,6 @@
 """Multi-token prediction: every head recomputed by hand, gradients against the plain sum, and whole runs."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,8 +14,7 @@ from ntl.losses import ce_ntl
 from ntl.losses.kinds import Terms
 from ntl.models.mtp import Decoder, add_heads
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.mtp import MultiTokenPrediction, labels_ahead
-from ntl.training.train import train
+from ntl.objectives.mtp import MultiTokenPrediction, labels_ahead
 
 IGNORED, END, VOCABULARY = -100, 20, 24
 SHAPES: dict[str, dict[str, Any]] = {
@@ -226,21 +224,6 @@ def test_wrong_uses() -> None:
     moe.config.router_aux_loss_coef = 0.1
     with pytest.raises(UserError, match="mixture of experts"):
         add_heads(moe, MTPConfig())
-
-
-def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
-    from ntl.training.predictor import restore
-
-    own = ["objective=mtp", "model.n_layer=3", "objective.heads=3"]
-    record = train(small(*own))
-    parts, checkpoint = restore(record.parent)
-    assert len(parts.model.mtp_heads) == 2
-    assert parts.model.config.num_hidden_layers == 1
-    stored = AutoModelForCausalLM.from_pretrained(checkpoint)  # an ordinary next-token model
-    ids = torch.tensor([[1, 2, 3]])
-    torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
-    with pytest.raises(UserError, match="it has 2 heads beside its own"):
-        add_heads(stored, MTPConfig(heads=2), str(checkpoint))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)

@@ -13,7 +13,7 @@ from ntl.decoding.tree import NumberTokens
 from ntl.losses import cross_entropy
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.expected_error import ExpectedError
+from ntl.training.expected_error import ExpectedError
 
 NAMES = ["<pad>", "</s>", "x", " ", "-", ".", *"0123456789"]
 VOCAB = NumberVocabulary.from_values([float("nan")] * 6 + list(range(10)))

@@ -13,18 +13,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig
-from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
 from ntl.losses.kinds import Terms
-from ntl.losses.rows import NumberRows, checked_weights, number_index, number_rows, weighted
+from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
 from ntl.losses.sums import SumCount, mean
 from ntl.models import LMHead, embedding_rows
-from ntl.models.interface import checked_lm_head, hidden_states, lm_head
+from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
-from ntl.training.weights import is_sharded
 
 
 class NextToken(nn.Module):
@@ -77,7 +75,7 @@ class NextToken(nn.Module):
                 and the implementation is ``reference``, as in evaluation.
             loss_weights: (B, T) or (B, T, 2), as of ``ntl.losses.ce_ntl``; the counts are then sums of weights.
         """
-        how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
+        how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
             return self._from_hidden(hidden_BTD, labels, counts, loss_weights)
@@ -120,7 +118,7 @@ class NextToken(nn.Module):
         over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
 
-    def _implementation(self, device: torch.device) -> str:
+    def implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation
         if chosen != "auto":
             return chosen

@@ -1,0 +1,278 @@
+"""Mask-enhanced autoregressive prediction (MEAP; Zhuang et al., 2025): some input tokens of training are masked.
+
+The labels are those of the clean tokens. Which tokens `Masking` masks is a function of the seed, the optimizer step and
+the row within the step, counted over its batches and ranks, so that a resumed run masks what the uninterrupted one
+does, and two ranks what one process does. `MaskedInput` does the same in any trainer's collator, by a row's content.
+
+Shapes: B examples, R rows (more than B where copies are rows of their own), T sequence length, V vocabulary.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import TrainerCallback
+
+from ntl.config.loss import MaskConfig
+from ntl.losses.rows import IGNORE_INDEX
+from ntl.models.special import pad_id
+from ntl.numbers import NumberVocabulary
+from ntl.system.mixing import U64, keys_of, mix
+
+# (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
+# is; length 0 for a row without a copy.
+COPIES = "copies"
+STEP = U64(0x9E3779B97F4A7C15)  # splitmix64's
+# The released code seeds its generator with 50 to 100 in turn.
+FIRST_SEED, SEEDS = 50, 51
+# A sign or a point belongs to a number, which it would change.
+OF_NUMBERS = re.compile(r"[▁Ġ ]?[-+.,\u2212]|.*[0-9].*", re.DOTALL)
+
+
+def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary, *, is_computed: bool) -> Tensor:
+    """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says."""
+    found = torch.zeros(len(number_vocab.values), dtype=torch.bool)
+    found[: len(tokenizer)] = True
+    found[tokenizer.all_special_ids] = False
+    numbers = {"auto": "forbid" if is_computed else "allow"}.get(config.numbers, config.numbers)
+    if numbers == "only":
+        found &= ~number_vocab.values.isnan().cpu()
+    elif numbers == "forbid":
+        tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        found[[place for place, token in enumerate(tokens) if OF_NUMBERS.fullmatch(token)]] = False
+    return found
+
+
+class Masking:
+    """Masks batches of training, in place; of token ids those where ``maskable`` (V,) is true.
+
+    ``length`` is the longest input of the training data: ``variant=code`` draws positions from it, as from the released
+    code's constant length, so that they do not depend on what else is in a batch. Without ``mask_token_id``, tokens
+    that may themselves be masked are put in. ``shifted`` labels at t are the token at t + 1.
+    """
+
+    shifted = True
+
+    def __init__(
+        self, config: MaskConfig, *, seed: int, length: int, maskable: Tensor, mask_token_id: int | None
+    ) -> None:
+        self.config, self.seed, self.length, self.mask_token_id = config, seed, length, mask_token_id
+        self.maskable, self.choices = maskable, torch.arange(len(maskable))[maskable]
+
+    def __call__(self, batch: dict[str, Tensor], *, step: int, first_row: int, examples: Tensor) -> Tensor:
+        """Mask ``batch["input_ids"]`` (R, T), never padding nor the last position of a row.
+
+        Where the batch has ``COPIES``, only their answers are masked, and their labels that are not those of masked
+        tokens become -100. ``step`` is the number of optimizer steps before this one, ``first_row`` that of examples of
+        this step before the batch, over all batches and ranks, and ``examples`` (B,) are indices in the training data.
+
+        Returns:
+            The number of masked tokens, and of all input tokens, (2,).
+        """
+        rows, width = batch["input_ids"].shape
+        copies = batch.get(COPIES)
+        if self.config.variant == "code":
+            return self._mask(batch, self._by_the_code(step, rows, width, copies, examples))
+        numbers = first_row + (np.arange(rows) if copies is None else copies[:, 0].cpu().numpy())
+        of_rows = mix(numbers.astype(U64) * STEP + keys_of("mask", self.seed, step)[0])
+        return self._mask(batch, *self._drawn(of_rows[:, None], np.arange(width)))
+
+    def _drawn(self, keys: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is drawn at the places within rows of these keys (uint64), bool, and the uniform scores of it."""
+        scores = mix(keys + (places + 1).astype(U64) * STEP)
+        return scores >> U64(11) < U64(round(self.config.fraction * 2**53)), scores
+
+    def _mask(self, batch: dict[str, Tensor], drawn: np.ndarray, scores: Any = None) -> Tensor:
+        ids, copies = batch["input_ids"], batch.pop(COPIES, None)
+        device, width, attended, documents = ids.device, ids.shape[1], _attended(batch), document_ids(batch)
+        self.maskable, self.choices = self.maskable.to(device), self.choices.to(device)
+        allowed = self.maskable[ids] & attended
+        if copies is None:
+            allowed[:, :-1] &= documents[:, 1:] == documents[:, :-1]
+            allowed[:, -1] = False
+        else:
+            positions, (_, start, length) = torch.arange(width, device=device), copies.T[:, :, None]
+            in_copy = (positions >= start) & (positions < start + length)
+            labelled = batch["labels"] != IGNORE_INDEX
+            allowed &= in_copy & (labelled.roll(1, dims=1) if self.shifted else labelled)
+        put: Any = self.mask_token_id
+        if put is None:
+            indices = mix(scores + STEP) % U64(len(self.choices))
+            put = self.choices[torch.from_numpy(indices.astype(np.int64)).to(device)]
+        masked = torch.from_numpy(drawn).to(device) & allowed
+        batch["input_ids"] = torch.where(masked, put, ids)
+        if copies is not None:
+            unlearned = in_copy & ~masked
+            unlearned = unlearned.roll(-1, dims=1) if self.shifted else unlearned
+            batch["labels"] = batch["labels"].masked_fill(unlearned, IGNORE_INDEX)
+        return torch.stack([masked.sum(), attended.sum()])
+
+    def _by_the_code(self, step: int, rows: int, width: int, copies: Tensor | None, examples: Tensor) -> np.ndarray:
+        drawn = np.zeros((rows, width), dtype=bool)
+        if copies is None:  # in pre-training, the same positions in every row of all batches of a step
+            count = min(max(1, int(self.length * self.config.fraction)), self.length - 1)
+            positions = random.Random(FIRST_SEED + step % SEEDS).sample(range(self.length - 1), count)
+            drawn[:, [each for each in positions if each < width]] = True
+            return drawn
+        indices = examples.tolist()
+        for row, (example, start, length) in enumerate(copies.tolist()):
+            if length:  # drawn once for each example, when the data is made
+                generator = random.Random(f"{self.seed} {indices[example]}")
+                count = max(1, int(length * self.config.fraction))
+                drawn[row, generator.sample(range(start, start + length), count)] = True
+        return drawn
+
+
+def with_copies(
+    examples: Sequence[tuple[np.ndarray, np.ndarray]], min_answer: int, *, joined: bool
+) -> list[tuple[np.ndarray, np.ndarray, tuple[int, int, int]]]:
+    """Return ids, labels and the row of ``COPIES`` of each row, with copies of examples whose answer is to be masked.
+
+    An example is its ids and its labels, not shifted; the labels are its answer, of which the last one, the end token,
+    is not one of the copy. Only an answer of more than ``min_answer`` tokens without it has a copy: behind the example
+    (``joined``), or in a row of its own behind all examples.
+    """
+    rows, separate = [], []
+    for place, (ids, labels) in enumerate(examples):
+        answer, copied = np.flatnonzero(labels != IGNORE_INDEX), labels.copy()
+        copied[answer[-1:]] = IGNORE_INDEX
+        start, length = (answer[0], answer[-1] - answer[0]) if len(answer) else (0, 0)
+        if length > min_answer and joined:
+            both = np.concatenate([ids, ids]), np.concatenate([labels, copied])
+            rows.append((*both, (place, len(ids) + start, length)))
+            continue
+        rows.append((ids, labels, (place, 0, 0)))
+        if length > min_answer:
+            separate.append((ids, copied, (place, start, length)))
+    return rows + separate
+
+
+class MaskedInput(Masking, TrainerCallback):
+    """Masks input tokens of each batch of a collator: ``collate_fn=MaskedInput(collator, tokenizer)``.
+
+    The collator returns ``input_ids`` and ``labels``, not shifted. What is masked in a row, or in a document of a
+    packed one (`document_ids`), depends on its tokens, the seed and the epoch alone: not on the batch, rank or worker.
+    The other arguments are the settings of ``objective.mask``. With ``copy``, a row's labels are its answer and the end
+    token behind it.
+
+    Raises:
+        ValueError: There is no mask token, a setting is not allowed, or rows of a batch cannot be copied.
+    """
+
+    shifted = False
+
+    def __init__(
+        self,
+        collator: Callable[[Any], Any],
+        tokenizer: Any,
+        fraction: float = 0.15,
+        *,
+        variant: str = "paper",
+        numbers: str = "allow",
+        copy: str = "none",
+        min_answer: int = 50,
+        seed: int = 0,
+    ) -> None:
+        config = MaskConfig(fraction, variant, numbers, copy, min_answer)
+        for name, value, choices in (
+            ("variant", variant, ("paper", "random")),
+            ("numbers", numbers, ("allow", "forbid", "only")),
+            ("copy", copy, ("none", "concatenate", "separate")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+        if not 0 < fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, not {fraction}")
+        if variant == "paper" and tokenizer.mask_token_id is None:
+            raise ValueError(
+                "the tokenizer has no mask token: tokenizer.add_special_tokens({'mask_token': '<|mask|>'}), then "
+                "model.resize_token_embeddings(len(tokenizer)); or variant='random'"
+            )
+        if numbers == "only":
+            vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)
+        else:
+            unknown = torch.full((max(len(tokenizer), max(tokenizer.all_special_ids) + 1),), torch.nan)
+            vocab = NumberVocabulary(unknown, unknown[:0].long(), unknown[:0], 0)
+        allowed = maskable(config, tokenizer, vocab, is_computed=False)
+        token = tokenizer.mask_token_id if variant == "paper" else None
+        super().__init__(config, seed=seed, length=0, maskable=allowed, mask_token_id=token)
+        self.collator, self.epoch, self._pad = collator, 0, pad_id(tokenizer)
+
+    def __call__(self, features: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - a collator
+        """Return the collator's batch of the features, masked; with ``copy``, with further rows or longer ones."""
+        batch = self.collator(features)
+        if self.config.copy != "none":
+            batch = self._copied(batch)
+        ids, attended, documents = (
+            each.numpy() for each in (batch["input_ids"], _attended(batch), document_ids(batch))
+        )
+        rows, columns = np.indices(ids.shape)
+        starts = np.diff(documents, axis=1, prepend=-1) != 0
+        places = columns - np.maximum.accumulate(np.where(starts, columns, 0), axis=1)
+        of_tokens = mix(ids.astype(U64) * STEP + mix((places + 1).astype(U64))) * attended.astype(U64)
+        of_documents = np.zeros(ids.shape, U64)
+        np.add.at(of_documents, (rows, documents), of_tokens)
+        keys = mix(of_documents[rows, documents] + keys_of("mask", self.seed, self.epoch)[0])
+        self._mask(batch, *self._drawn(keys, places))
+        return batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw anew in each epoch, as torch's DistributedSampler; `attach` does it by itself."""
+        self.epoch = epoch
+
+    def attach(self, trainer: Any) -> None:
+        """Mask the batches of training of transformers' Trainer or one derived from it, and not those of evaluation."""
+        if trainer.args.dataloader_persistent_workers:
+            raise ValueError("dataloader_persistent_workers=True: the workers would mask the same tokens in each epoch")
+        get_own = trainer.get_train_dataloader
+
+        def get_train_dataloader() -> Any:
+            own, trainer.data_collator = trainer.data_collator, self
+            try:
+                return get_own()
+            finally:
+                trainer.data_collator = own
+
+        trainer.get_train_dataloader = get_train_dataloader
+        trainer.add_callback(self)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.set_epoch(int(state.epoch or 0))
+
+    def _copied(self, batch: Any) -> dict[str, Tensor]:
+        if others := sorted(set(batch) - {"input_ids", "attention_mask", "labels"}):
+            raise ValueError(f"copy={self.config.copy!r}: the batches also have {', '.join(others)}, which has no copy")
+        tensors = zip(batch["input_ids"], batch["labels"], _attended(batch), strict=True)
+        examples = [(ids[real].numpy(), labels[real].numpy()) for ids, labels, real in tensors]
+        rows = with_copies(examples, self.config.min_answer, joined=self.config.copy == "concatenate")
+        ids, labels = ([torch.from_numpy(row[place]) for row in rows] for place in (0, 1))
+        return {
+            "input_ids": pad_sequence(ids, True, self._pad),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], True),
+            "labels": pad_sequence(labels, True, IGNORE_INDEX),
+            COPIES: torch.tensor([row[2] for row in rows]),
+        }
+
+
+def document_ids(batch: Any) -> Tensor:
+    """Return the number within its row of the document of each input token, (B, T) int64.
+
+    Another one begins where ``seq_idx`` or the ``attention_mask`` changes and where ``position_ids`` do not ascend.
+    """
+    ids = batch["input_ids"]
+    begins = torch.zeros_like(ids, dtype=torch.bool)
+    for name, apart in (("seq_idx", torch.ne), ("attention_mask", torch.ne), ("position_ids", torch.le)):
+        values = batch.get(name)
+        if isinstance(values, Tensor) and values.dim() == 2 and values.shape[-1] == ids.shape[-1]:
+            begins[:, 1:] |= apart(values[:, 1:], values[:, :-1])
+    return begins.cumsum(-1)
+
+
+def _attended(batch: Any) -> Tensor:
+    mask = batch.get("attention_mask")
+    return torch.ones_like(batch["input_ids"], dtype=torch.bool) if mask is None else mask.bool()

@@ -1,0 +1,232 @@
+"""Multi-token prediction in any trainer.
+
+Shapes: B batch, T sequence length, V vocabulary, H heads.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from ntl.config.loss import MTPConfig
+from ntl.losses.kinds import Terms
+from ntl.losses.module import trainer_frame
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
+from ntl.losses.sums import JointLoss, means
+from ntl.models.mtp import Decoder, Heads, add_heads
+from ntl.models.pretrained import embedding_rows
+from ntl.numbers import NumberVocabulary
+from ntl.objectives.masking import document_ids
+from ntl.objectives.mtp import MultiTokenPrediction, maybe_again, values_ahead
+
+if TYPE_CHECKING:
+    from ntl.losses import NumberTokenLoss
+
+AHEAD = "ahead"  # in the outputs of the model: the documents (B, T) or None, then the states of the heads 2, 3, ...
+
+
+class MultiToken:
+    """Adds heads to a decoder, in place, and computes their losses from its outputs and labels that are not shifted.
+
+    ``Trainer(model, ..., compute_loss_func=MultiToken(model))``, or ``MultiToken(model)(outputs, labels)`` in a loop.
+    Head k predicts the token k places ahead. The total is Σ_k w_k · (CE_k + weight · NTL_k) as in ``objective=mtp``;
+    each term is divided by the count of that head's own labels. The heads are modules of the model, are saved with it,
+    and are loaded again where the model was loaded from. All blocks are kept; new heads are copies of the last one.
+
+    No head predicts across documents of a packed row: where ``position_ids`` or ``seq_idx`` are inputs of the model,
+    they tell documents apart, and otherwise end tokens do.
+
+    Args:
+        model: Of transformers, before adapters are added.
+        heads: H, with the model's own.
+        loss: The loss of each head, with shift=True; None for cross-entropy.
+        kind, variant, head_weights, head_schedule: The settings of ``objective``; ``shared`` adds no heads, and trains
+            the model's own logits on the next H tokens.
+        train_only: "heads" freezes all other weights.
+        say: Called with lines on what becomes of weights.
+
+    Attributes:
+        progress: The share of the training that is done, 0 to 1, for ``head_schedule``. A Trainer's is read from it.
+
+    Raises:
+        ValueError: An argument is not allowed. UserError: The model is not made of blocks, or has other heads.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        heads: int = 2,
+        *,
+        loss: "NumberTokenLoss | None" = None,
+        kind: str = "parallel",
+        variant: str = "independent",
+        head_weights: Sequence[float] = (),
+        head_schedule: str = "constant",
+        train_only: str = "",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        settings: dict[str, Any] = {"kind": kind, "variant": variant, "head_schedule": head_schedule}
+        fields = MTPConfig.__dataclass_fields__
+        chosen = [(name, value, fields[name].metadata["choices"]) for name, value in settings.items()]
+        for name, value, allowed in [*chosen, ("train_only", train_only, ("", "heads"))]:
+            if value not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")
+        for wrong, line in (
+            (heads < 1, f"heads={heads}: at least 1, the model's own"),
+            (
+                head_weights and (len(head_weights) != heads or min(head_weights) < 0),
+                f"head_weights={[*head_weights]}: give one for each of the {heads} heads, none negative",
+            ),
+            (variant != "independent" and kind != "parallel", f"variant={variant!r} is one of kind='parallel'"),
+            (train_only and (kind == "shared" or heads < 2), "train_only='heads': no heads are added to the model"),
+            (hasattr(model, "mtp_config"), "the model has heads already"),
+            (hasattr(model, "peft_config"), "the model has adapters: give it its heads before them"),
+            (
+                loss is not None and not (loss.shift and loss.ignore_index == IGNORE_INDEX),
+                "the loss must have shift=True and ignore_index=-100",
+            ),
+        ):
+            if wrong:
+                raise ValueError(line)
+        config = MTPConfig(name="mtp", heads=heads, head_weights=[*head_weights], keep_depth=True, **settings)
+        add_heads(model, config, getattr(model, "name_or_path", ""), say, copies=True)
+        if train_only:
+            model.requires_grad_(False)
+            Decoder(model).extra.requires_grad_(True)
+        if loss is None:
+            unknown = torch.full((embedding_rows(model),), torch.nan)
+            vocab, terms = NumberVocabulary(unknown, unknown[:0].long(), unknown[:0], 0), Terms.of("ce", 0.0, {})
+        else:
+            vocab, cost = loss.number_vocab, {} if loss.cost is None else {"cost": loss.cost}
+            terms = Terms.of(loss.kind, loss.weight, {**loss.options, **cost})
+            # Fused from hidden states: without the logits of the heads.
+            terms = replace(terms, implementation=loss.implementation.replace("fused", "linear"))
+        self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)
+        self.config, self.heads, self.progress = config, heads, 0.0
+        self._block: Any = None  # what the last block was called with, and its output
+        self._sums: dict[bool, Tensor] = {}
+        model.register_forward_pre_hook(self._begin)
+        if kind != "shared":
+            Decoder(model).blocks[-1].register_forward_hook(self._record, with_kwargs=True)
+        model.register_forward_hook(self._end, with_kwargs=True)
+
+    def __call__(
+        self,
+        outputs: Any,
+        labels: Tensor,
+        num_items_in_batch: Tensor | float | None = None,
+        *,
+        loss_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss to minimise, ().
+
+        Args:
+            outputs: Of the model. What the heads need is taken out of them, so that they are used once.
+            labels: (B, T), as the model's own forward takes them; -100 counts at no head.
+            num_items_in_batch: The number of labels of head 1 in the whole optimizer step, as of `NumberTokenLoss`: the
+                other counts are then those of this batch times its share. Or the counts themselves, (H, 2): sums of
+                `counts` over the batches of the step, as `NumberTokenLossMixin` passes them.
+            loss_weights: (B, T) or (B, T, 2), those of the labels, as of `NumberTokenLoss`.
+
+        Raises:
+            TypeError: These are not the outputs of one forward pass of the model.
+        """
+        state = getattr(trainer_frame(loss_weights).get("self"), "state", None)
+        if state is not None and state.max_steps > 0:
+            self.progress = state.global_step / state.max_steps
+        if not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
+            raise TypeError("MultiToken takes the outputs of a forward pass of its model, once, with return_dict=True")
+        documents, *states = OrderedDict.pop(outputs, AHEAD)
+        objective, logits = self.objective, outputs["logits"]
+        head: Any = objective.model.get_output_embeddings()
+        objective.progress = self.progress
+        labels, loss_weights = _next(labels.to(logits.device), loss_weights)
+        counts = objective.count(labels, loss_weights, documents)
+        if isinstance(num_items_in_batch, Tensor) and num_items_in_batch.shape == counts.shape:
+            counts = num_items_in_batch
+        elif num_items_in_batch is not None:
+            items = num_items_in_batch.sum() if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
+            counts = counts * items / counts[0, 0].where(counts[0, 0] > 0, 1)
+        how = objective.implementation(logits.device)
+        loss, found = objective.losses(labels, counts, loss_weights, how, documents)
+        total = loss(0, None, logits)
+        for index in range(1, self.heads):
+            if self.config.kind == "shared":
+                total = total + loss(index, None, logits)
+            else:  # its logits are computed again in the backward pass, so that they are held for one head at a time
+                hidden = states[index - 1].to(head.weight.dtype)
+                total = total + maybe_again(torch.is_grad_enabled(), loss, index, hidden)
+        self._add(objective.joined(total, found))
+        return total
+
+    compute_loss_func = __call__
+
+    def counts(self, batch: Mapping[str, Any]) -> Tensor:
+        """Return how many labels CE and the number loss count at each head, or the sums of their weights, (H, 2)."""
+        labels, weights = _next(batch["labels"], batch.get(LOSS_WEIGHTS))
+        return self.objective.count(labels, weights, _documents(batch))
+
+    def log_parts(self, training: bool, accelerator: Any = None) -> dict[str, float]:
+        """Return the means ``ce``, ``ntl``, ``ce/head2`` ... of the batches since the last call, over all ranks.
+
+        ``training`` is whether the model was in training in these batches.
+        """
+        sums = self._sums.pop(training, None)
+        if sums is None:
+            return {}
+        if accelerator is not None and accelerator.num_processes > 1:
+            sums = accelerator.reduce(sums, reduction="sum")
+        return means(sums.tolist())
+
+    def _add(self, joint: JointLoss) -> None:
+        sums, mode = torch.stack([each.double() for each in joint.flat]), self.objective.model.training
+        self._sums[mode] = self._sums[mode] + sums if mode in self._sums else sums
+
+    # ---- hooks of the model, so that heads run inside its forward, where DDP sees their weights
+
+    def _begin(self, model: Any, args: Any) -> None:
+        self._block = ()
+
+    def _record(self, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if self._block == ():  # and not when a checkpointed block is computed again in the backward pass
+            self._block = args, kwargs, output[0] if isinstance(output, tuple) else output
+
+    def _end(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
+        seen, self._block = self._block, None
+        if not isinstance(outputs, OrderedDict) or not (model.training or kwargs.get("past_key_values") is None):
+            return  # in generation, no heads are asked for
+        given = {"input_ids": args[0] if args else kwargs.get("input_ids"), **kwargs}
+        states: list[Tensor] = []
+        if seen and self.heads > 1:
+            before, given_to, output = seen
+            inputs = {name: None if isinstance(each, Cache) else each for name, each in given_to.items()}
+            others = [None if isinstance(each, Cache) else each for each in before[1:]]
+            trunk: Any = before[0] if before else inputs.pop("hidden_states")
+            if trunk.requires_grad and trunk.is_leaf and model.is_gradient_checkpointing:
+                raise ValueError("MultiToken needs gradient_checkpointing_kwargs={'use_reentrant': False}")
+            trunk = output if self.config.variant == "linear" else trunk
+
+            def call(block: Any, hidden: Tensor) -> Tensor:
+                found = block(hidden, *others, **inputs)
+                return found[0] if isinstance(found, tuple) else found
+
+            heads = Heads(model, self.config, given["input_ids"], None, recorded=(trunk, call))
+            first = Decoder(model).norm(output) if self.config.kind == "sequential" else output
+            states = [heads.read(state) for index, state in heads.states(first) if index]
+        outputs[AHEAD] = (_documents(given), *states)
+
+
+def _next(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the labels (B, T) that positions predict, and their weights."""
+    shifted = F.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
+    return shifted, None if weights is None else values_ahead(weights.to(labels.device), 1, 0)
+
+
+def _documents(batch: Mapping[str, Any]) -> Tensor | None:
+    told = {name: each for name in ("position_ids", "seq_idx") if (each := batch.get(name)) is not None}
+    return document_ids({"input_ids": batch["input_ids"], **told}) if told else None

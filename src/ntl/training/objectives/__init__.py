@@ -1,1 +1,0 @@
-"""Training objectives: modules that wrap a model and compute the loss in their forward."""

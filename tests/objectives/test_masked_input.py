@@ -1,0 +1,169 @@
+"""`MaskedInput` in a collator of transformers' form: by hand, and against what ``train.py`` masks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorWithFlattening, Trainer, TrainingArguments
+
+from ntl.config.loss import MaskConfig
+from ntl.data.collate import CausalCollator, training_collator
+from ntl.objectives import MaskedInput
+from ntl.objectives.masking import Masking
+
+PAD, END, MASK, IGNORED = 0, 1, 39, -100
+
+
+class _Tokenizer:
+    """As much as `MaskedInput` reads: the ids 2 to 38 may be masked, 3 to 5 are digits."""
+
+    all_special_ids, pad_token_id, eos_token_id = [PAD, END, MASK], PAD, END
+    mask_token_id: int | None = MASK
+
+    def __len__(self) -> int:
+        return 40
+
+    def convert_ids_to_tokens(self, ids: Any) -> list[str]:
+        return [str(each) if each in (3, 4, 5) else "abc" for each in ids]
+
+    def get_vocab(self) -> dict[str, int]:
+        return {str(each) if each in (3, 4, 5) else f"word{each}x": each for each in range(40)}
+
+
+def _collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    width = max(len(row["input_ids"]) for row in rows)
+    padded = {
+        "input_ids": [row["input_ids"] + [PAD] * (width - len(row["input_ids"])) for row in rows],
+        "attention_mask": [[1] * len(row["input_ids"]) + [0] * (width - len(row["input_ids"])) for row in rows],
+        "labels": [row["labels"] + [IGNORED] * (width - len(row["labels"])) for row in rows],
+    }
+    return {name: torch.tensor(each) for name, each in padded.items()}
+
+
+def _row(ids: list[int], asked: int = 0) -> dict[str, list[int]]:
+    return {"input_ids": ids, "labels": [IGNORED] * asked + ids[asked:]}
+
+
+def _masked(**settings: Any) -> MaskedInput:
+    return MaskedInput(_collate, _Tokenizer(), **settings)
+
+
+def _long(first: int) -> dict[str, list[int]]:
+    return _row([2 + (first + place * place) % 37 for place in range(200)])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ("allow", [END, MASK, MASK, MASK, END]),
+        ("forbid", [END, 3, MASK, 4, END]),
+        ("only", [END, MASK, 9, MASK, END]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*digits")
+def test_what_may_be_masked_is_masked_and_the_labels_stay(numbers: str, expected: list[int]) -> None:
+    rows = [_row([END, 3, 9, 4, END]), _row([7, 8])]
+    batch = _masked(fraction=1.0, numbers=numbers)(rows)
+    assert batch["input_ids"][0].tolist() == expected
+    assert batch["input_ids"][1, 1:].tolist() == [8, PAD, PAD, PAD]  # never the last position
+    assert torch.equal(batch["labels"], _collate(rows)["labels"])
+
+
+@pytest.mark.parametrize("variant", ["paper", "random"])
+def test_a_row_is_masked_alike_in_every_batch_of_an_epoch(variant: str) -> None:
+    masked = _masked(variant=variant, seed=4)
+    rows = [_long(first) for first in range(6)]
+    whole = masked(rows)["input_ids"]
+    changed = (whole != _collate(rows)["input_ids"]).double()
+    assert 0.1 < changed.mean() < 0.2
+    assert not torch.equal(changed[0], changed[1])
+    assert (whole == MASK).any() == (variant == "paper")
+    longer = _row([*rows[2]["input_ids"], 5])
+    assert torch.equal(masked([longer, rows[3]])["input_ids"][1, :200], whole[3])
+    assert torch.equal(masked(rows[4:])["input_ids"], whole[4:])
+    masked.set_epoch(1)
+    assert not torch.equal(masked(rows)["input_ids"], whole)
+    assert not torch.equal(_masked(variant=variant, seed=5)(rows)["input_ids"], whole)
+
+
+def test_a_document_is_masked_alike_in_a_packed_row() -> None:
+    rows = [_long(first) for first in range(3)]
+    alone = _masked()(rows)["input_ids"]
+    packed = MaskedInput(DataCollatorWithFlattening(), _Tokenizer())([{**row} for row in rows])
+    assert packed["input_ids"].shape == (1, 600)
+    assert torch.equal(packed["input_ids"].view(3, 200), alone)
+    every = MaskedInput(DataCollatorWithFlattening(), _Tokenizer(), 1.0)([{**row} for row in rows])
+    assert [place for place, token in enumerate(every["input_ids"][0]) if token != MASK] == [199, 399, 599]
+
+
+@pytest.mark.parametrize("copy", ["concatenate", "separate"])
+def test_copies_are_those_of_train_py(copy: str) -> None:
+    """With fraction 1; labels of a model's own shift, and the end token of a row without a copy is an input."""
+    rows = [_row([5, 6, 10, 11, 12, END], asked=2), _row([7, 20, END], asked=1)]
+    batch = _masked(fraction=1.0, copy=copy, min_answer=2)(rows)
+    examples = [
+        {"question_ids": np.array(row["input_ids"][:asked]), "answer_ids": np.array(row["input_ids"][asked:])}
+        for row, asked in zip(rows, (2, 1), strict=True)
+    ]
+    config = MaskConfig(1.0, copy=copy, min_answer=2)
+    ours = training_collator(CausalCollator(PAD), config)(examples)
+    allowed = torch.tensor([token not in (PAD, END, MASK) for token in range(40)])
+    masking = Masking(config, seed=0, length=16, maskable=allowed, mask_token_id=MASK)
+    masking(ours, step=0, first_row=0, examples=torch.arange(2))
+    shifted = torch.cat([batch["labels"][:, 1:], torch.full((len(batch["labels"]), 1), IGNORED)], dim=1)
+    assert torch.equal(shifted, ours["labels"])
+    both = ours["attention_mask"].bool()
+    assert torch.equal(batch["input_ids"][both], ours["input_ids"][both])
+    assert (batch["attention_mask"].sum() - both.sum()).item() == (1 if copy == "concatenate" else 2)
+
+
+def test_only_masked_tokens_of_a_copy_are_learned() -> None:
+    batch = _masked(fraction=0.3, copy="separate")(
+        [_long(first) | {"labels": [IGNORED] * 9 + _long(first)["input_ids"][9:]} for first in range(2)]
+    )
+    assert len(batch["input_ids"]) == 4
+    learned = batch["labels"][2:] != IGNORED
+    assert torch.equal(learned, batch["input_ids"][2:] == MASK)
+    assert 0.2 < learned[:, 9:-1].double().mean() < 0.4
+    assert not (batch["input_ids"][:2] == MASK).any()
+
+
+def test_attached_to_a_trainer_it_masks_training_alone(tmp_path: Path) -> None:
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", vocab_size=40, **shape))
+    off: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "num_train_epochs": 2}
+    seen: list[tuple[bool, Tensor]] = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append((module.training, kwargs["input_ids"])), with_kwargs=True
+    )
+    rows = [_long(0)]
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), eval_strategy="epoch", **off), _collate, rows, rows)
+    MaskedInput(trainer.data_collator, _Tokenizer()).attach(trainer)
+    trainer.train()
+    assert [training for training, _ in seen] == [True, False] * 2
+    assert [bool((ids == MASK).any()) for _, ids in seen] == [True, False] * 2
+    assert not torch.equal(seen[0][1], seen[2][1])  # drawn anew in the second epoch
+    trainer.args.dataloader_persistent_workers = True
+    with pytest.raises(ValueError, match="persistent_workers"):
+        MaskedInput(_collate, _Tokenizer()).attach(trainer)
+
+
+def test_wrong_uses() -> None:
+    bare = _Tokenizer()
+    bare.mask_token_id = None
+    made: list[tuple[Callable[[], Any], str]] = [
+        (lambda: MaskedInput(_collate, bare), "the tokenizer has no mask token"),
+        (lambda: _masked(fraction=0.0), "fraction must be above 0"),
+        (lambda: _masked(variant="code"), "variant must be 'paper' or 'random', not 'code'"),
+        (
+            lambda: MaskedInput(DataCollatorWithFlattening(), bare, variant="random", copy="separate")([_long(0)]),
+            "position_ids",
+        ),
+    ]
+    for make, line in made:
+        with pytest.raises(ValueError, match=line):
+            make()
