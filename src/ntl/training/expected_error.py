@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.losses.rows import IGNORE_INDEX
 from ntl.decoding.expected_error import expected_error, number_masses
 from ntl.decoding.tree import NumberTokens
 from ntl.losses import JointLoss
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount, mean
 from ntl.numbers import parse_number
 from ntl.objectives.next_token import NextToken
