@@ -167,4 +167,6 @@ def measured(function: Callable[..., Row], *arguments: Any) -> Row:
 
 def timed(call: Call) -> Row:
     """Return a row with the seconds that the call takes, on the clock."""
-    return {"seconds": max(round(seconds(call, "cpu", time.perf_counter), 3), 0.001)}
+    started = time.perf_counter()
+    call()
+    return {"seconds": max(round(time.perf_counter() - started, 3), 0.001)}

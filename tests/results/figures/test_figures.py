@@ -22,6 +22,8 @@ def test_every_figure_has_its_function_and_every_loss_a_look_of_its_own() -> Non
     assert {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")} == LOOKS.keys()
     for each in ("name", "marker"):
         assert len({getattr(look, each) for look in LOOKS.values()}) == len(LOOKS)
+    # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
+    assert len({(look.colour, look.line) for look in LOOKS.values()}) == len(LOOKS)
 
 
 ROWS = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]

@@ -1,4 +1,4 @@
-"""Figures of committed numbers: the losses by hand, times as they were measured."""
+"""Figures of committed numbers: the losses by hand, times and drafts as they were measured."""
 
 from pathlib import Path
 
@@ -30,12 +30,13 @@ def test_a_cell_of_the_heat_maps_is_row_p5_column_p3(draw, tmp_path: Path) -> No
     np.testing.assert_array_equal(shown[2], [[0, 10, 20], [1, 11, np.nan], [2, np.nan, np.nan]])
 
 
-def test_times_are_those_of_the_committed_files(draw, points, tmp_path: Path) -> None:
+def test_times_and_drafts_are_those_of_the_committed_files(draw, points, tmp_path: Path) -> None:
     drawing = draw("figure3")
     forward, _, step, memory = drawing.figure.axes
     assert points(forward)[0][0][0] == 1  # CE, against which all are measured
     assert points(forward)[1][0] == [1.01, 1.029, 2.86]  # the paper's
     assert points(step)[1][0] == [1.044]
     assert len(memory.patches) == len(forward.get_yticklabels()) > 3
-    with pytest.raises(UserError, match=r"cannot read .*losses\.csv"):
-        draw("figure3", results=tmp_path)
+    assert len(draw("speculative").figure.axes) == 3
+    with pytest.raises(UserError, match=r"cannot read .*speculative\.csv"):
+        draw("speculative", results=tmp_path)

@@ -1,4 +1,4 @@
-"""Figures 1b and 2, the losses themselves, and Figure 3, what they cost, from CSV files.
+"""Figures 1b and 2, the losses themselves, and what losses cost and drafts save, from CSV files.
 
 The losses are torch functions, and this package works without torch: their values are committed as numbers by
 ``scripts/loss_curves.py``, which a test compares with the functions, so that `make figures` takes seconds and gives the
@@ -90,3 +90,32 @@ def draw_runtime(source: Source) -> Drawing:
         size=f"{size:.0f}",
         rounds=str(one["rounds"]),
     )
+
+
+BATCHES = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
+
+
+def draw_drafts(source: Source) -> Drawing:
+    """Tokens a forward pass, kept drafts by head, and the speed-up."""
+    rows = source.table("benchmark")
+    first, most = rows.iloc[0], int(rows["heads"].max())
+    by_batch = list(rows.groupby("batch", sort=False))
+    figure, axes = panels(PAGE, 2.3, 3)
+    for (batch, here), (marker, colour) in zip(by_batch, BATCHES, strict=False):
+        looks = {"color": colour, "marker": marker, "markersize": 4}
+        axes[0].plot(here["heads"], here["tokens_per_forward"], label=f"batch {batch}", **looks)
+        axes[2].plot(here["heads"], here["speedup"], **looks)
+        axes[2].vlines(here["heads"], here["speedup_low"], here["speedup_high"], color=colour, linewidth=1.2)
+        drafting, kept = range(2, most + 1), here[here["heads"] == most].iloc[0]
+        axes[1].plot(drafting, [kept[f"accepted_head{head}"] for head in drafting], **looks)
+    titles = ("tokens a forward pass", f"drafts kept, of {most} heads", "times as fast as greedy")
+    for each, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
+        each.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
+        each.grid(axis="y")
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_ylim(0, 1.05)
+    axes[2].axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
+    axes[2].set_ylim(bottom=0)
+    where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
+    shape, rounds = f"{first['layers']} blocks {first['width']} wide", str(first["rounds"])
+    return finish(source.spec, figure, legend=len(by_batch), where=where, shape=shape, rounds=rounds)

@@ -22,24 +22,25 @@ class Look(NamedTuple):
     name: str
     colour: str
     marker: str
+    line: str
 
 
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
 LOOKS = {
-    "ce": Look("CE", "#000000", "o"),
-    "ce_digits": Look("CE + digit CE\n(control)", "#56B4E9", "s"),
-    "ntl_was": Look("NTL-WAS", "#D55E00", "D"),
-    "ntl_crps": Look("NTL-CRPS", "#009E73", "^"),
-    "ntl_number_level": Look("NTL,\nnumber level", "#CC79A7", "P"),
-    "ntl_mse": Look("NTL-MSE", "#0072B2", "v"),
-    "ntl_mae": Look("NTL-MAE", "#E69F00", "<"),
-    "ntl_huber": Look("NTL-Huber", "#999999", ">"),
-    "ntl_was_cdf": Look("NTL-WAS-CDF", "#D55E00", "d"),
-    "ntl_was_squashed": Look("NTL-WAS,\nsquashed", "#E69F00", "h"),
-    "ntl_was_vocab": Look("NTL-WAS,\nall tokens", "#999999", "8"),
-    "gce": Look("GCE", "#0072B2", "X"),
-    "gce_ntl_was": Look("GCE +\nNTL-WAS-CDF", "#009E73", "p"),
-    "mse": Look("MSE", "#E69F00", "*"),
+    "ce": Look("CE", "#000000", "o", "-"),
+    "ce_digits": Look("CE + digit CE\n(control)", "#56B4E9", "s", "--"),
+    "ntl_was": Look("NTL-WAS", "#D55E00", "D", "-"),
+    "ntl_crps": Look("NTL-CRPS", "#009E73", "^", "-."),
+    "ntl_number_level": Look("NTL,\nnumber level", "#CC79A7", "P", ":"),
+    "ntl_mse": Look("NTL-MSE", "#0072B2", "v", "--"),
+    "ntl_mae": Look("NTL-MAE", "#E69F00", "<", "-."),
+    "ntl_huber": Look("NTL-Huber", "#999999", ">", ":"),
+    "ntl_was_cdf": Look("NTL-WAS-CDF", "#D55E00", "d", ":"),
+    "ntl_was_squashed": Look("NTL-WAS,\nsquashed", "#E69F00", "h", "--"),
+    "ntl_was_vocab": Look("NTL-WAS,\nall tokens", "#999999", "8", "--"),
+    "gce": Look("GCE", "#0072B2", "X", "-"),
+    "gce_ntl_was": Look("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
+    "mse": Look("MSE", "#E69F00", "*", "-"),
 }
 
 _SETTINGS: dict[Any, Any] = {
@@ -61,6 +62,8 @@ _SETTINGS: dict[Any, Any] = {
     "pdf.fonttype": 42,  # publishers refuse matplotlib's default, Type 3
     "pdf.compression": 0,  # compressed bytes differ between versions of zlib
 }
+# A marker at the end of an axis is drawn whole, above it.
+ON_AXIS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 4}
 # For imshow: first row below, and cells as they are; resampled ones would be megabytes of a PDF.
 RASTER: dict[str, Any] = {"origin": "lower", "interpolation": "none", "cmap": "viridis_r"}
 
