@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2550, "objectives": 1150, "training": 3050, "numbers": 600, "tokenizers": 740, "models": 1165},
-    **{"data": 3720, "decoding": 950, "evaluation": 1500, "results": 3745, "launch": 900, "benchmarks": 790},
+    **{"data": 3720, "decoding": 950, "evaluation": 1500, "results": 3865, "launch": 900, "benchmarks": 790},
     **{"config": 2780, "system": 780},
 }
 MAX_FILES = 178
