@@ -11,12 +11,11 @@ from ntl.config import UserError, compose
 from ntl.config.composition import SCHEMAS, read_config
 from ntl.config.legality import validate
 from ntl.config.targets import ROOMS, locate
-from ntl.results.figures.spec import load_figure_spec
 from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."
 # What reads the file config.yaml of a folder.
-READERS = [read_config, partial(load_table_spec, "config"), partial(load_figure_spec, "config")]
+READERS = [read_config, partial(load_table_spec, "config")]
 
 
 def test_every_schema_that_names_code_has_a_room() -> None:

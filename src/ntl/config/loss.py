@@ -108,7 +108,7 @@ class NextTokenConfig(ObjectiveConfig):
 class ExpectedErrorConfig(ObjectiveConfig):
     """The next token, and the expected error of the whole answer by the tree of its digits."""
 
-    _target_: str = "ntl.training.expected_error.ExpectedError"
+    _target_: str = "ntl.objectives.expected_error.ExpectedError"
     families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
     weight: float = setting(0.1, "The factor of the expected error.", min=0)
     kind: str = setting(

@@ -74,3 +74,18 @@ def expected_error(
         below_EL = shares_EL.gather(1, order_EL).cumsum(1)[:, :-1]
         error_E = error_E - (below_EL * (1 - below_EL) * sorted_EL.diff(dim=1)).sum(1)
     return error_E - outside * log_masses.logsumexp(dim=1)
+
+
+def answer_errors(
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    targets: Sequence[float],
+    *,
+    tokens: NumberTokens,
+    kind: str,
+    outside: float,
+    **limits: Any,
+) -> Tensor:
+    """Return the `expected_error` of a model's answer to each prompt, (E,) with a graph."""
+    values, log_masses = number_masses(model, inputs, tokens, **limits)
+    return expected_error(values, log_masses, values.new_tensor(targets), kind=kind, outside=outside)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +26,7 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
+from ntl.decoding.expected_error import answer_errors
 from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
 from ntl.models.lora import add_lora
@@ -230,11 +231,11 @@ class RunParts:
             targets = self.encoded("train").last_values()
             scale_targets(self.model.config, self.config.objective, targets, self.say)
         more: dict[str, Any] = {}
-        if isinstance(self.config.objective, ExpectedErrorConfig):
-            more["tokens"] = NumberTokens.from_tokenizer(
-                self.tokenizer, end_ids(self.model, self.tokenizer), self.device
-            )
-            more["max_new_tokens"] = self.encoded("train").about["longest_answer"]
+        if isinstance(settings := self.config.objective, ExpectedErrorConfig):
+            tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(self.model, self.tokenizer), self.device)
+            limits = {"num_beams": settings.num_beams, "max_new_tokens": self.encoded("train").about["longest_answer"]}
+            errors = partial(answer_errors, tokens=tokens, kind=settings.kind, outside=settings.outside, **limits)
+            more = {"tokens": tokens, "errors": errors}
         return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab, **more)
 
     def masking(self) -> Masking | None:

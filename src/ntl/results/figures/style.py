@@ -41,6 +41,13 @@ LOOKS = {
     "gce": Look("GCE", "#0072B2", "X", "-"),
     "gce_ntl_was": Look("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
     "mse": Look("MSE", "#E69F00", "*", "-"),
+    "smmd": Look("SMMD", "#56B4E9", "H", "-"),
+    "dist2": Look("DIST2Loss", "#CC79A7", ".", "-"),
+    "digit_entropy": Look("DEL", "#999999", "+", "-"),
+    "ntil": Look("NTIL", "#009E73", "x", "-"),
+    "emo": Look("EMO", "#000000", "1", "--"),
+    "place_weighted": Look("NTL-WAS,\nby place", "#CC79A7", "2", "--"),
+    "expected_error": Look("expected error", "#000000", "3", ":"),
 }
 
 _SETTINGS: dict[Any, Any] = {

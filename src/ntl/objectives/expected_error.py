@@ -3,6 +3,7 @@
 Shapes: B batch, T sequence length, E rows whose answer is a number.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,8 +11,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.decoding.expected_error import expected_error, number_masses
-from ntl.decoding.tree import NumberTokens
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount, mean
@@ -23,13 +22,15 @@ class ExpectedError(NextToken):
     """`NextToken`, and weight times the `expected_error` of each row whose labels write a number.
 
     The prompt of a row is its input up to the first label. The number term of the result is the sum of these errors,
-    and its count the number of these rows.
+    and its count the number of these rows. ``errors(model, prompts, targets)`` is
+    `ntl.decoding.expected_error.answer_errors`, and ``tokens`` what it takes for tokens of numbers.
     """
 
-    def __init__(self, config: ExpectedErrorConfig, *, tokens: NumberTokens, max_new_tokens: int, **given: Any) -> None:
+    def __init__(
+        self, config: ExpectedErrorConfig, *, tokens: Any, errors: Callable[..., Tensor], **given: Any
+    ) -> None:
         super().__init__(config, **given)
-        self.settings, self.tokens = config, tokens
-        self.limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens}
+        self.settings, self.tokens, self.errors = config, tokens, errors
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
@@ -42,9 +43,7 @@ class ExpectedError(NextToken):
         if targets:
             rows = torch.tensor([*targets], device=labels.device)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows])
-            found = number_masses(self.model, prompts, self.tokens, **self.limits)
-            values_E = found[0].new_tensor([*targets.values()])
-            errors_E = expected_error(*found, values_E, kind=self.settings.kind, outside=self.settings.outside)
+            errors_E = self.errors(self.model, prompts, [*targets.values()])
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
         errors = errors_B.sum() if self.training else errors_B
         over = joint.number.count if counts is None or not self.training else counts[1]

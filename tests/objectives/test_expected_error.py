@@ -1,5 +1,6 @@
 """The expected error of whole answers in training: its prompts, targets, counts, and a row by itself."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,12 +9,12 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.expected_error import answer_errors, expected_error, number_masses
 from ntl.decoding.tree import NumberTokens
 from ntl.losses import cross_entropy
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.training.expected_error import ExpectedError
+from ntl.objectives.expected_error import ExpectedError
 
 NAMES = ["<pad>", "</s>", "x", " ", "-", ".", *"0123456789"]
 VOCAB = NumberVocabulary.from_values([float("nan")] * 6 + list(range(10)))
@@ -44,7 +45,8 @@ def objective() -> ExpectedError:
     network = GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
     config = ExpectedErrorConfig(weight=0.3, kind="crps", outside=0.5, num_beams=50)
     given: dict[str, Any] = {"model": network, "terms": Terms.of("ce", 0.0, {}), "number_vocab": VOCAB}
-    return ExpectedError(config, tokens=TOKENS, max_new_tokens=5, **given)
+    errors = partial(answer_errors, tokens=TOKENS, kind=config.kind, outside=config.outside, **LIMITS)
+    return ExpectedError(config, tokens=TOKENS, errors=errors, **given)
 
 
 # Question, answer and its number; the third is none, and the last has no label.
