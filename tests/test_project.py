@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2550, "objectives": 1230, "training": 2970, "numbers": 600, "tokenizers": 740, "models": 1165},
-    **{"data": 3720, "decoding": 965, "evaluation": 1500, "results": 3870, "launch": 900, "benchmarks": 790},
+    **{"losses": 2580, "objectives": 1255, "training": 2970, "numbers": 600, "tokenizers": 740, "models": 1165},
+    **{"data": 3750, "decoding": 975, "evaluation": 1500, "results": 3870, "launch": 900, "benchmarks": 790},
     **{"config": 2780, "system": 780},
 }
 MAX_FILES = 178
