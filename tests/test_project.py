@@ -22,9 +22,9 @@ MAX_LINES = 400
 BUDGETS = {
     **{"losses": 2580, "objectives": 1255, "training": 2970, "numbers": 600, "tokenizers": 740, "models": 1165},
     **{"data": 3750, "decoding": 975, "evaluation": 1500, "results": 3870, "launch": 900, "benchmarks": 790},
-    **{"config": 2780, "system": 780},
+    **{"config": 2785, "system": 780},
 }
-MAX_FILES = 178
+MAX_FILES = 180
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
