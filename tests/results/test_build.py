@@ -155,6 +155,7 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
     ("was", "constant", "says"),
     [
         ([], 9.0, "No run of a common seed of WAS and CE yet."),
+        ([4.0], 9.0, "One seed, which has no interval, of WAS against CE in MAE: -20.0%, n = 1."),
         ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 seed."),
         ([4.0, 4.1], 9.0, "WAS and CE do not differ significantly in MAE: -20.0%, -18.0%, n = 2."),
         ([4.0, 4.0, 4.1], 4.5, "the baseline does not beat constant: mean (4.50): -19.3% [-"),

@@ -179,7 +179,9 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
     base = [each.values[endpoint.metric] for each in group if each.spec.role is Role.baseline]
     heuristic, outcome, after = unbeaten(endpoint, base, group, heuristics), found.outcome(says_better=True), ""
-    if heuristic:
+    if found.summary.n == 1:
+        lead = f"One seed, which has no interval, of {first} against {second} in {header}"
+    elif heuristic:
         lead = f"{first} and {second} cannot be compared in {header}: the baseline does not beat {heuristic}"
     elif outcome is Outcome.equivalent:
         lead = f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}"

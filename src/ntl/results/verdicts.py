@@ -248,7 +248,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
-    if found is None or found.summary.n < 2:  # one seed has no interval
+    if found is None or found.summary.n == 1:  # one seed has no interval
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
     outcome, wanted = found.outcome(not claim.no_worse), table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
