@@ -112,6 +112,12 @@ class NumberVocabulary:
             )
         return cls(values_V, token_ids, values_V[token_ids], int(token_ids[-1]) + 1)
 
+    @classmethod
+    def without_numbers(cls, size: int) -> Self:
+        """Create the vocabulary of ``size`` tokens of which none is a number."""
+        none = torch.full((size,), torch.nan)
+        return cls(none, none[:0].long(), none[:0], 0)
+
     @property
     def is_wide(self) -> bool:
         """Whether the values span more than 100, so that distances between them make large losses."""

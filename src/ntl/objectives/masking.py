@@ -196,8 +196,7 @@ class MaskedInput(Masking, TrainerCallback):
         if numbers == "only":
             vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)
         else:
-            unknown = torch.full((max(len(tokenizer), max(tokenizer.all_special_ids) + 1),), torch.nan)
-            vocab = NumberVocabulary(unknown, unknown[:0].long(), unknown[:0], 0)
+            vocab = NumberVocabulary.without_numbers(max(len(tokenizer), max(tokenizer.all_special_ids) + 1))
         allowed = maskable(config, tokenizer, vocab, is_computed=False)
         token = tokenizer.mask_token_id if variant == "paper" else None
         super().__init__(config, seed=seed, length=0, maskable=allowed, mask_token_id=token)

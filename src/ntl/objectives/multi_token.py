@@ -99,8 +99,7 @@ class MultiToken:
             model.requires_grad_(False)
             Decoder(model).extra.requires_grad_(True)
         if loss is None:
-            unknown = torch.full((embedding_rows(model),), torch.nan)
-            vocab, terms = NumberVocabulary(unknown, unknown[:0].long(), unknown[:0], 0), Terms.of("ce", 0.0, {})
+            vocab, terms = NumberVocabulary.without_numbers(embedding_rows(model)), Terms.of("ce", 0.0, {})
         else:
             vocab, cost = loss.number_vocab, {} if loss.cost is None else {"cost": loss.cost}
             terms = Terms.of(loss.kind, loss.weight, {**loss.options, **cost})
