@@ -1,6 +1,7 @@
 """``dataset=file``: questions and answers of one's own."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,8 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
     [
         ([], "dataset=file: no file; give one by dataset.path="),
         (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
+        (["dataset.path=fifo.csv"], "dataset.path=fifo.csv: neither a file nor a folder; give one."),
+        (["dataset.path=zero.csv"], "dataset.path=zero.csv: neither a file nor a folder; give one."),
         (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
         (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
         (["dataset.path=a.jsonl", "dataset.template=Say {a"], "dataset.template='Say {a': it names no column"),
@@ -251,6 +254,8 @@ def test_a_wrong_setting_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    os.mkfifo("fifo.csv")
+    Path("zero.csv").symlink_to("/dev/zero")
     with pytest.raises(UserError) as caught:
         compose(["dataset=file", *words])
     assert str(caught.value).startswith(line)
