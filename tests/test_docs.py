@@ -42,10 +42,10 @@ def test_the_readme_is_read_in_one_sitting_and_names_every_page() -> None:
     assert [room for room in rooms if f"\n  {room}/" not in text] == []
 
 
-def test_docs_are_nine_pages_of_at_most_12950_words() -> None:
+def test_docs_are_nine_pages_of_at_most_13400_words() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
     assert len(pages) == 9
-    assert sum(len(page.split()) for page in pages) <= 12_950
+    assert sum(len(page.split()) for page in pages) <= 13_400
 
 
 def test_what_the_readme_says_was_never_run_has_no_table() -> None:

@@ -1,5 +1,6 @@
 """docs/losses.md: every block runs, and the trainers in it minimise what the text says."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ntl import losses
+from ntl.losses.kinds import kinds
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "losses.md"
@@ -45,7 +49,7 @@ def by_hand(logits: Tensor, labels: Tensor, tokenizer: Any, weight: float = 0.3)
 
 
 def test_the_blocks_run(names: dict[str, Any]) -> None:
-    assert (len(OF_TRL), len(OTHERS)) == (1, 9)
+    assert (len(OF_TRL), len(OTHERS)) == (1, 12)
     before = {name: value.clone() for name, value in names["model"].state_dict().items()}
     for code in OTHERS[3:]:
         run(code, names)
@@ -58,6 +62,19 @@ def test_the_blocks_run(names: dict[str, Any]) -> None:
     largest = names["raw"].token_values.max().item()
     assert largest > 1000
     assert [f"{largest:.10g}" in str(line.message) for line in names["told"]] == [True]
+
+
+def test_every_kind_is_there_with_its_function_and_options() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("\n## Kinds of loss\n")[2].partition("\n## ")[0]
+    listed = dict(re.findall(r"^\|`(\w+)`\|`(\w+\(.*?\))`\|", text, re.M))
+    own = {}
+    for name, kind in kinds().items():
+        given = inspect.signature(kind.function).parameters
+        options = [given[option] for option in kind.options]
+        written = [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in options]
+        if kind.function.__name__ in losses.__all__:  # other tests register kinds as well
+            own[name] = f"{kind.function.__name__}({', '.join(written)})".replace("'", '"')
+    assert listed == own
 
 
 def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:

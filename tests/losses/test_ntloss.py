@@ -1,0 +1,101 @@
+"""docs/losses.md, From ntloss to ntl: every row of both tables, with ntloss in an environment of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ntloss_cases
+import pytest
+import torch
+from torch import Tensor
+
+from ntl import losses
+from ntl.numbers import NumberVocabulary
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = (
+    (ROOT / "docs" / "losses.md").read_text("utf-8").partition("\n## From ntloss to ntl\n")[2].partition("\n## ")[0]
+)
+ROWS = [re.findall(r"(?<=\|)`([^`]+)`(?=\|)", line) for line in SECTION.splitlines() if line.startswith("|`")]
+SAME = [row for row in ROWS if len(row) == 2]
+DIFFERENT = [row for row in ROWS if len(row) == 3]
+VERSION = "0.3.2"
+
+Found = list[tuple[Any, Tensor | None]]
+
+
+def names_of_ntl() -> dict[str, Any]:
+    names = ntloss_cases.inputs() | {name: getattr(losses, name) for name in losses.__all__}
+    vocab = NumberVocabulary.from_tokenizer(names["t"])
+
+    def value(token: str) -> float:
+        longer = NumberVocabulary.from_tokenizer(names["t"], digits_only=False)
+        return longer.values[names["t"].convert_tokens_to_ids(token)].item()
+
+    def weighted(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        return losses.ce_ntl(logits, labels, vocab, loss_weights=weights).total
+
+    names |= {"v": vocab, "NumberVocabulary": NumberVocabulary, "make": NumberVocabulary.from_tokenizer, "value": value}
+    names |= {"was": partial(losses.ntl_was, number_vocab=vocab), "weighted": weighted}
+    names |= {"level": partial(losses.ntl_number_level, number_vocab=vocab)}
+    return names | {"squash": lambda factor: losses.squashed_cost(vocab.token_values, factor)}
+
+
+@pytest.fixture(scope="module")
+def of_ntloss(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, dict[str, list[str]]]:
+    """What ntloss gives for the rows of both tables, and the arguments of its classes."""
+    folder = tmp_path_factory.mktemp("ntloss")
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    python = str(folder / "venv" / "bin" / "python")
+    # Without the constraints pip takes the newest torch, with gigabytes of CUDA.
+    wanted = ["-c", str(ROOT / "constraints.txt"), "torch", f"ntloss=={VERSION}"]
+    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted], check=True)
+    torch.save([row[0] for row in [*SAME, *DIFFERENT]], folder / "in.pt")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, ntloss_cases.__file__, str(folder / "in.pt"), str(folder / "out.pt")]
+    subprocess.run(command, check=True, env=environment)
+    shutil.rmtree(folder / "venv")  # pytest keeps the folders of its last runs
+    return torch.load(folder / "out.pt", weights_only=True)
+
+
+@pytest.mark.network
+@pytest.mark.timeout(3000)  # what is installed is downloaded first
+def test_both_calls_give_the_same_values_and_gradients(of_ntloss: tuple[Found, Any]) -> None:
+    assert len(SAME) == 17
+    ours = ntloss_cases.evaluate([row[1] for row in SAME], names_of_ntl())
+    for row, found, expected in zip(SAME, ours, of_ntloss[0][: len(SAME)], strict=True):
+        for one, other in zip(found, expected, strict=True):  # value and gradient
+            assert isinstance(other, Tensor), (row, other)
+            size = other.abs().max().item()
+            assert size > 1e-3, row
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * size, msg=f"{row}: {one}, ntloss has {other}")
+
+
+@pytest.mark.network
+def test_what_differs_is_what_the_page_says(of_ntloss: tuple[Found, Any]) -> None:
+    assert len(DIFFERENT) == 18
+    ours = ntloss_cases.evaluate([row[0] for row in DIFFERENT], names_of_ntl())
+    for (call, *cells), theirs, own in zip(DIFFERENT, of_ntloss[0][len(SAME) :], ours, strict=True):
+        for cell, (found, _) in zip(cells, (theirs, own), strict=True):
+            expected = cell if cell.endswith("Error") else eval(cell, {**vars(torch)})
+            if not isinstance(expected, str | torch.dtype):
+                expected = pytest.approx(expected, rel=1e-6, nan_ok=True)
+            assert (found.item() if isinstance(found, Tensor) else found) == expected, (call, cell)
+
+
+@pytest.mark.network
+def test_every_class_and_argument_of_ntloss_is_on_the_page(of_ntloss: tuple[Found, dict[str, list[str]]]) -> None:
+    _, taken = of_ntloss
+    assert taken.keys() == {"NTLoss", "NTLossDotProduct", "NumberLevelLoss", "NumberLevelLossLooped"}
+    names = {*taken, *(argument for arguments in taken.values() for argument in arguments)}
+    assert names - {*re.findall(r"\w+", SECTION)} == {"self"}
+
+
+def test_our_side_of_each_row_runs() -> None:
+    ours = ntloss_cases.evaluate([row[1] for row in SAME], names_of_ntl())
+    assert [row for row, (value, _) in zip(SAME, ours, strict=True) if not isinstance(value, Tensor)] == []
