@@ -5,7 +5,9 @@ Shapes: B batch, T sequence length, V vocabulary, H heads.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import make_dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -108,6 +110,7 @@ class MultiToken:
         self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)
         self.config, self.heads, self.progress = config, heads, 0.0
         self._block: Any = None  # what the last block was called with, and its output
+        self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone
         self._sums: dict[bool, Tensor] = {}
         model.register_forward_pre_hook(self._begin)
         if kind != "shared":
@@ -159,7 +162,8 @@ class MultiToken:
                 total = total + loss(index, None, logits)
             else:  # its logits are computed again in the backward pass, so that they are held for one head at a time
                 hidden = states[index - 1].to(head.weight.dtype)
-                total = total + maybe_again(torch.is_grad_enabled(), loss, index, hidden)
+                with self._autocast():
+                    total = total + maybe_again(torch.is_grad_enabled(), loss, index, hidden)
         self._add(objective.joined(total, found))
         return total
 
@@ -193,12 +197,15 @@ class MultiToken:
 
     def _record(self, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._block == ():  # and not when a checkpointed block is computed again in the backward pass
-            self._block = args, kwargs, output[0] if isinstance(output, tuple) else output
+            output = output[0] if isinstance(output, tuple) else output
+            self._block, kind = (args, kwargs, output), output.device.type
+            types = {"dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
+            self._autocast = partial(torch.autocast, kind, **types)
 
-    def _end(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
+    def _end(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
         seen, self._block = self._block, None
         if not isinstance(outputs, OrderedDict) or not (model.training or kwargs.get("past_key_values") is None):
-            return  # in generation, no heads are asked for
+            return None  # in generation, no heads are asked for
         given = {"input_ids": args[0] if args else kwargs.get("input_ids"), **kwargs}
         states: list[Tensor] = []
         if seen and self.heads > 1:
@@ -215,9 +222,16 @@ class MultiToken:
                 return found[0] if isinstance(found, tuple) else found
 
             heads = Heads(model, self.config, given["input_ids"], None, recorded=(trunk, call))
-            first = Decoder(model).norm(output) if self.config.kind == "sequential" else output
-            states = [heads.read(state) for index, state in heads.states(first) if index]
-        outputs[AHEAD] = (_documents(given), *states)
+            with self._autocast():
+                first = Decoder(model).norm(output) if self.config.kind == "sequential" else output
+                states = [heads.read(state) for index, state in heads.states(first) if index]
+        return _with_ahead(type(outputs))(**outputs, **{AHEAD: (_documents(given), *states)})
+
+
+@cache
+def _with_ahead(outputs: Any) -> Any:
+    """Return the class of outputs with a field more: DDP makes them anew, from their fields."""
+    return make_dataclass(outputs.__name__, [(AHEAD, Any, None)], bases=(outputs,))
 
 
 def _next(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:

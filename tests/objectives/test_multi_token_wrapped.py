@@ -1,0 +1,167 @@
+"""`MultiToken` where DDP or mixed precision wraps the model; as a program, one of two ranks under DDP."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, GPT2Config, Trainer, TrainingArguments
+
+from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
+from ntl.numbers import NumberVocabulary
+from ntl.objectives import MultiToken
+
+END, IGNORED = 20, -100
+KINDS: list[dict[str, Any]] = [{"variant": variant} for variant in ("independent", "causal", "linear")]
+KINDS += [{"kind": "sequential"}, {"kind": "shared"}, {"train_only": "heads"}]
+# DDP looks for unused parameters in the outputs, as transformers' Trainer has it do, or does not.
+CASES = [(place, unused) for place in range(len(KINDS)) for unused in (False, True)]
+
+
+def _multi(place: int, **options: Any) -> tuple[Any, MultiToken]:
+    """The same weights on each rank, far from uniform."""
+    dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    shape: dict[str, Any] = {"vocab_size": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    shape |= {"bos_token_id": END, "eos_token_id": END}
+    model: Any = AutoModelForCausalLM.from_config(GPT2Config(**shape, **dropout))
+    values = [float(token) if token < 10 else float("nan") for token in range(24)]
+    loss = NumberTokenLoss(NumberVocabulary.from_values(values), shift=True, **options)
+    multi = MultiToken(model, 3, loss=loss, **KINDS[place])
+    torch.manual_seed(4)
+    for parameter in model.double().train().parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model, multi
+
+
+def _rows() -> dict[str, Tensor]:
+    """Eight rows, of which the first four have fewer labels, and another share of numbers."""
+    ids = torch.randint(0, 20, (8, 10), generator=torch.Generator().manual_seed(5))
+    ids[6, 4] = END
+    labels = ids.clone()
+    labels[0, :8], labels[1, :6] = IGNORED, IGNORED
+    return {"input_ids": ids, "labels": labels}
+
+
+def _gradients(model: Any) -> dict[str, Tensor]:
+    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+class _Trainer(NumberTokenLossMixin, Trainer):
+    pass
+
+
+def _trained(folder: Path, size: int) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """A step of the Trainer: what it logs, and the weights behind it, whose change is the gradient."""
+    model, multi = _multi(0)
+    rows = [{name: each[row] for name, each in _rows().items()} for row in range(8)]
+    off: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "max_grad_norm": 0.0}
+    plain: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant"}
+    steps = {"per_device_train_batch_size": size, "max_steps": 1, "logging_steps": 1}
+    arguments = TrainingArguments(str(folder), ddp_backend="gloo" if size < 8 else None, **off, **plain, **steps)
+    trainer = _Trainer(model, arguments, train_dataset=rows, number_token_loss=multi)
+    trainer.train()
+    logged = {name: each for name, each in trainer.state.log_history[0].items() if "ce" in name or "ntl" in name}
+    return logged | {"loss": trainer.state.log_history[0]["loss"]}, model.state_dict()
+
+
+@pytest.mark.slow
+def test_two_ranks_with_four_rows_each_are_one_process_with_eight(tmp_path: Path) -> None:
+    """The loss and all gradients, in float64, in a loop and in transformers' Trainer."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [sys.executable, *torchrun, __file__, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found, (logged, trained) = torch.load(tmp_path / "found.pt")
+    for place, unused in CASES:
+        model, multi = _multi(place)
+        labels, counts = _rows()["labels"], multi.counts(_rows())
+        assert (counts[:, 0] > 2 * multi.counts({"labels": labels[:4]})[:, 0]).all()
+        expected = multi(model(_rows()["input_ids"]), labels)
+        expected.backward()
+        total, gradients = found[place, unused]
+        torch.testing.assert_close(total, expected.detach(), rtol=0, atol=1e-12)
+        assert gradients.keys() == _gradients(model).keys()
+        for name, each in _gradients(model).items():
+            torch.testing.assert_close(gradients[name], each, rtol=0, atol=1e-12)
+    expected_log, weights = _trained(tmp_path, 8)
+    assert {"ce/head3", "ntl/head2"} <= expected_log.keys()
+    assert logged == pytest.approx(expected_log, rel=1e-9)
+    for name, each in weights.items():
+        torch.testing.assert_close(trained[name], each, rtol=0, atol=1e-12)
+
+
+def _on_a_rank(folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank, found = dist.get_rank(), {}
+    for place, unused in CASES:
+        model, multi = _multi(place)
+        own = {name: each[4 * rank : 4 * rank + 4] for name, each in _rows().items()}
+        counts = multi.counts(own)
+        dist.all_reduce(counts)
+        parallel = DistributedDataParallel(model, find_unused_parameters=unused)
+        total = multi(parallel(own["input_ids"]), own["labels"], counts)
+        (2 * total).backward()  # DDP averages the gradients
+        total = total.detach()
+        dist.all_reduce(total)
+        found[place, unused] = total, _gradients(model)
+    trained = _trained(Path(folder), 4)
+    if rank == 0:
+        torch.save((found, trained), f"{folder}/found.pt")
+    dist.destroy_process_group()
+
+
+class _Products(TorchDispatchMode):
+    """Collects the types of matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            self.types.add(found.dtype)
+        return found
+
+
+@pytest.mark.parametrize("implementation", ["reference", "fused"])
+@pytest.mark.parametrize("place", range(5), ids=[next(iter(kind.values())) for kind in KINDS[:5]])
+def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation: str) -> None:
+    """All products are in bfloat16, also where a trainer has autocast inside the model alone, and sums in float32.
+
+    A rounding to 8 bits errs by at most 2^-8, in the mean square by 2^-8 / √3. A logit has some 32 behind it: one or
+    two for each of five maps in two blocks and a head, and of the unembedding. That is an error of √32 · 2^-8 / √3 of
+    its size, 0.013, and CE reads two logits. A gradient has as many again in the backward pass: 0.018 of its size.
+    """
+    model, multi = _multi(place, implementation=implementation)
+    model.float()
+    batch = _rows()
+    outputs = model(batch["input_ids"])
+    size = outputs.logits.std().item()
+    multi(outputs, batch["labels"]).backward()
+    gradients, means = _gradients(model), multi.log_parts(True)
+    for inside in (False, True):
+        model.zero_grad()
+        if inside:  # as accelerate
+            model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+        with _Products() as products, torch.autocast("cpu", torch.bfloat16, enabled=not inside):
+            total = multi(model(batch["input_ids"]), batch["labels"])
+            total.backward()
+        assert products.types == {torch.bfloat16}
+        assert total.dtype == torch.float32
+        for name, each in multi.log_parts(True).items():
+            assert each == pytest.approx(means[name], abs=2 * 0.013 * size), name
+        found = _gradients(model)
+        assert found.keys() == dict(model.named_parameters()).keys()
+        for name, each in found.items():
+            assert (each - gradients[name]).norm() <= 0.018 * gradients[name].norm(), name
+
+
+if __name__ == "__main__":
+    _on_a_rank(sys.argv[1])
