@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2580, "objectives": 1255, "training": 2970, "numbers": 610, "tokenizers": 740, "models": 1165},
+    **{"losses": 2580, "objectives": 1290, "training": 2970, "numbers": 610, "tokenizers": 740, "models": 1165},
     **{"data": 3750, "decoding": 975, "evaluation": 1500, "results": 3870, "launch": 900, "benchmarks": 790},
     **{"config": 2785, "system": 780},
 }

@@ -100,6 +100,54 @@ def test_a_document_is_masked_alike_in_a_packed_row() -> None:
     assert [place for place, token in enumerate(every["input_ids"][0]) if token != MASK] == [199, 399, 599]
 
 
+def _collate_short(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    return {name: each[:, :-1] for name, each in _collate(rows).items()}
+
+
+def _told(row: dict[str, list[int]], entropies: Any) -> dict[str, Any]:
+    return {**row, "entropies": entropies}
+
+
+def test_tokens_of_low_entropy_are_masked() -> None:
+    """Half of each row by hand: of nine the four with at most 0.3, of which the last one of the row is not masked."""
+    rows = [
+        _told(_row([7, 8, 9, 10, 11, 12, 13, 14, 15]), [float("inf"), 0.1, 2.0, 0.5, 0.3, 0.1, 3.0, 0.9, 0.2]),
+        _told(_row([5, 6, 7, 8]), [1.0, 1.0, 1.0, 1.0]),  # of equal ones, the first
+    ]
+    batch = _masked(fraction=1.0, entropies="entropies")(rows)
+    assert (batch["input_ids"] == MASK).nonzero().tolist() == [[0, 1], [0, 4], [0, 5], [1, 0], [1, 1]]
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    assert torch.equal(batch["labels"], _collate(rows)["labels"])
+
+
+@pytest.mark.parametrize("low", [0.1, 0.5, 1.0])
+def test_entropies_choose_from_what_is_drawn_without_them(low: float) -> None:
+    """In every batch, and in a packed row; with a share of 1, from all."""
+    generator = np.random.default_rng(2)
+    rows = [_told(_long(first), generator.random(150 + first)) for first in range(6)]
+    rows = [_told(_row(each["input_ids"][: 150 + first]), each["entropies"]) for first, each in enumerate(rows)]
+    plain = [{name: each[name] for name in ("input_ids", "labels")} for each in rows]
+    masked = _masked(fraction=0.5, entropies="entropies", low=low)
+    whole, without = masked(rows), _masked(fraction=0.5)(plain)
+    expected = torch.zeros(6, 155, dtype=torch.bool)
+    for row, each in enumerate(rows):
+        bound = np.sort(each["entropies"])[round(low * (150 + row)) - 1]
+        expected[row, : 150 + row] = torch.from_numpy(each["entropies"] <= bound)
+    assert torch.equal(whole["input_ids"] == MASK, (without["input_ids"] == MASK) & expected)
+    assert torch.equal(masked(rows[4:])["input_ids"], whole["input_ids"][4:])
+    packed = MaskedInput(DataCollatorWithFlattening(), _Tokenizer(), 0.5, entropies="entropies", low=low)(rows)
+    assert torch.equal(packed["input_ids"][0], whole["input_ids"][whole["attention_mask"].bool()])
+
+
+def test_the_fraction_rises_over_the_epochs() -> None:
+    """0.8 / (1 + e^5) = 0.0054 at the beginning, half of 0.8 in the middle, 0.8 / (1 + e^-5) = 0.7946 at the end."""
+    masked, rows = _masked(fraction=0.8, ramp=4), [_long(first) for first in range(37)]
+    for epoch, expected in ((0, 0.0054), (2, 0.4), (4, 0.7946), (40, 0.8)):
+        masked.set_epoch(epoch)
+        share = (masked(rows)["input_ids"][:, :-1] == MASK).double().mean()
+        assert share == pytest.approx(expected, abs=4 * (expected * (1 - expected) / (37 * 199)) ** 0.5), epoch
+
+
 @pytest.mark.parametrize("copy", ["concatenate", "separate"])
 def test_copies_are_those_of_train_py(copy: str) -> None:
     """With fraction 1; labels of a model's own shift, and the end token of a row without a copy is an input."""
@@ -159,6 +207,18 @@ def test_wrong_uses() -> None:
         (lambda: MaskedInput(_collate, bare), "the tokenizer has no mask token"),
         (lambda: _masked(fraction=0.0), "fraction must be above 0"),
         (lambda: _masked(variant="code"), "variant must be 'paper' or 'random', not 'code'"),
+        (lambda: _masked(low=0.0), "low must be above 0 and at most 1, and ramp not negative, not 0.0 and 0"),
+        (lambda: _masked(entropies="entropies", copy="separate"), "a copy has no entropies"),
+        (lambda: _masked(entropies="entropies")([_long(0)]), "no 'entropies' in a row; a Trainer needs remove_unused"),
+        (lambda: _masked(entropies="entropies")([_told(_long(0), [1.0])]), "as long as its input_ids"),
+        (
+            lambda: MaskedInput(_collate_short, _Tokenizer(), entropies="entropies")([_told(_row([7, 8]), [1.0, 1.0])]),
+            "2 for 1 tokens of a batch, 0 of them NaN",
+        ),
+        (
+            lambda: _masked(entropies="entropies")([_told(_row([7, 8]), [float("nan"), 1.0])]),
+            "2 for 2 tokens of a batch, 1 of them NaN",
+        ),
         (
             lambda: MaskedInput(DataCollatorWithFlattening(), bare, variant="random", copy="separate")([_long(0)]),
             "position_ids",

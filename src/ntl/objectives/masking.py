@@ -7,6 +7,7 @@ does, and two ranks what one process does. `MaskedInput` does the same in any tr
 Shapes: B examples, R rows (more than B where copies are rows of their own), T sequence length, V vocabulary.
 """
 
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -82,10 +83,10 @@ class Masking:
         of_rows = mix(numbers.astype(U64) * STEP + keys_of("mask", self.seed, step)[0])
         return self._mask(batch, *self._drawn(of_rows[:, None], np.arange(width)))
 
-    def _drawn(self, keys: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, keys: np.ndarray, places: np.ndarray, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Return what is drawn at the places within rows of these keys (uint64), bool, and the uniform scores of it."""
         scores = mix(keys + (places + 1).astype(U64) * STEP)
-        return scores >> U64(11) < U64(round(self.config.fraction * 2**53)), scores
+        return scores >> U64(11) < U64(round(share * self.config.fraction * 2**53)), scores
 
     def _mask(self, batch: dict[str, Tensor], drawn: np.ndarray, scores: Any = None) -> Tensor:
         ids, copies = batch["input_ids"], batch.pop(COPIES, None)
@@ -160,6 +161,17 @@ class MaskedInput(Masking, TrainerCallback):
     The other arguments are the settings of ``objective.mask``. With ``copy``, a row's labels are its answer and the end
     token behind it.
 
+    With ``entropies``, tokens that are easy to predict are masked, as in EntroDrop (Wang et al., 2025), which is for
+    many epochs of little data. The paper masks input tokens of low entropy, at a rate that rises over the training, by
+    accounts of it along a sigmoid. Whose entropies, what is low, and its rates were not to be had: these are choices.
+
+    Args:
+        entropies: The column of the features with a number for each token: the entropy of what predicts it, from any
+            model, computed before training. It is not given to the collator. Empty: all tokens may be masked.
+        low: The share of a document's tokens, those of least entropy, that may be masked; of equal ones, the first.
+        ramp: Epochs of the rise: in epoch e, counted from 0, the fraction is fraction / (1 + exp(5 - 10 e / ramp)).
+            0: it is the same in all epochs.
+
     Raises:
         ValueError: There is no mask token, a setting is not allowed, or rows of a batch cannot be copied.
     """
@@ -177,6 +189,9 @@ class MaskedInput(Masking, TrainerCallback):
         copy: str = "none",
         min_answer: int = 50,
         seed: int = 0,
+        entropies: str = "",
+        low: float = 0.5,
+        ramp: int = 0,
     ) -> None:
         config = MaskConfig(fraction, variant, numbers, copy, min_answer)
         for name, value, choices in (
@@ -188,6 +203,10 @@ class MaskedInput(Masking, TrainerCallback):
                 raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction must be above 0 and at most 1, not {fraction}")
+        if not 0 < low <= 1 or ramp < 0:
+            raise ValueError(f"low must be above 0 and at most 1, and ramp not negative, not {low} and {ramp}")
+        if entropies and copy != "none":
+            raise ValueError(f"copy={copy!r}: a copy has no entropies; leave out one of the two")
         if variant == "paper" and tokenizer.mask_token_id is None:
             raise ValueError(
                 "the tokenizer has no mask token: tokenizer.add_special_tokens({'mask_token': '<|mask|>'}), then "
@@ -201,9 +220,22 @@ class MaskedInput(Masking, TrainerCallback):
         token = tokenizer.mask_token_id if variant == "paper" else None
         super().__init__(config, seed=seed, length=0, maskable=allowed, mask_token_id=token)
         self.collator, self.epoch, self._pad = collator, 0, pad_id(tokenizer)
+        self.entropies, self.low, self.ramp = entropies, low, ramp
 
     def __call__(self, features: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - a collator
         """Return the collator's batch of the features, masked; with ``copy``, with further rows or longer ones."""
+        told: list[Any] = []
+        if self.entropies:
+            if any(self.entropies not in each for each in features):
+                raise ValueError(
+                    f"no {self.entropies!r} in a row; a Trainer needs remove_unused_columns=False to keep it"
+                )
+            told = [each[self.entropies] for each in features]
+            if [len(each) for each in told] != [len(each.get("input_ids", each[self.entropies])) for each in features]:
+                raise ValueError(
+                    f"{self.entropies!r} must be a number for each token of a row, as long as its input_ids"
+                )
+            features = [{name: each[name] for name in each if name != self.entropies} for each in features]
         batch = self.collator(features)
         if self.config.copy != "none":
             batch = self._copied(batch)
@@ -217,8 +249,26 @@ class MaskedInput(Masking, TrainerCallback):
         of_documents = np.zeros(ids.shape, U64)
         np.add.at(of_documents, (rows, documents), of_tokens)
         keys = mix(of_documents[rows, documents] + keys_of("mask", self.seed, self.epoch)[0])
-        self._mask(batch, *self._drawn(keys, places))
+        share = 1 / (1 + math.exp(5 - 10 * self.epoch / self.ramp)) if self.ramp else 1.0
+        drawn, scores = self._drawn(keys, places, share)
+        if self.entropies:
+            drawn &= self._low(np.concatenate(told), attended, documents)
+        self._mask(batch, drawn, scores)
         return batch
+
+    def _low(self, told: np.ndarray, attended: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """Return which tokens are of low entropy, (B, T) bool, of the entropies of all that are attended, in order."""
+        if len(told) != attended.sum() or np.isnan(told).any():
+            found = f"{len(told)} for {attended.sum()} tokens of a batch, {np.isnan(told).sum()} of them NaN"
+            raise ValueError(f"{self.entropies!r} must be a number for each token of a row, not {found}")
+        entropies, found = np.zeros(attended.shape), np.zeros(attended.shape, dtype=bool)
+        entropies[attended] = told
+        for row, numbers in enumerate(documents):
+            for number in np.unique(numbers[attended[row]]):
+                at = np.flatnonzero(numbers == number)
+                order = np.argsort(entropies[row, at], kind="stable")
+                found[row, at[order[: round(self.low * len(at))]]] = True
+        return found
 
     def set_epoch(self, epoch: int) -> None:
         """Draw anew in each epoch, as torch's DistributedSampler; `attach` does it by itself."""
