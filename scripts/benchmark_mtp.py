@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from ntl.config.cli import Parser, report
@@ -11,9 +12,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
     parser = Parser(description="Time and memory of multi-token prediction by number of heads.")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
-    parser.add_argument("--vocab", type=int, default=8192, help="tokens (default: 8192)")
-    parser.add_argument("--width", type=int, default=128, help="hidden size (default: 128)")
-    parser.add_argument("--layers", type=int, default=8, help="blocks of the next-token model (default: 8)")
+    what = "smollm2, paper, or tokens x width x blocks x heads x key heads x width of the MLP (default: %(default)s)"
+    parser.add_argument("--shapes", nargs="+", default=["8192x128x8x2x2x512"], metavar="SHAPE", help=what)
+    what = "share of positions that have a label, the last ones of a row (default: all, and a tenth)"
+    parser.add_argument("--labelled", type=float, nargs="+", default=[1.0, 0.1], metavar="SHARE", help=what)
+    forms = ["one at a time", "together"]
+    parser.add_argument("--forms", nargs="+", default=forms, choices=forms)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
@@ -24,24 +28,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
     # Imported here: the command has its help at once.
+    import torch
+
     from ntl.benchmarks.objectives import compare_heads
     from ntl.benchmarks.timing import remark, show, write_csv
 
+    if arguments.device == "cpu":
+        torch.set_num_threads(1)
     rows = []
-    for name in arguments.implementations:
-        arguments.implementation = name
+    for shape, implementation in product(arguments.shapes, arguments.implementations):
+        arguments.shape, arguments.implementation = shape, implementation
         rows += compare_heads(arguments)
     columns = {
+        "shape": "{shape}",
         "implementation": "{implementation}",
+        "labelled": "{labelled}",
         "form": "{form}",
         "heads": "{heads}",
         "time": "{ratio:.2f} ({ratio_low:.2f}-{ratio_high:.2f})",
+        "floor": "{floor:.2f}",
+        "over floor": "{over_floor:.2f}",
         "peak MiB": "{peak_mib:.0f}",
-        "peak": "{peak_ratio:.2f}",
+        "MiB a head": "{head_mib:.0f}",
     }
     if arguments.out:
         write_csv(arguments.out, rows, remark("torch", "transformers"))
-    show(rows, arguments.json, "A step relative to next-token prediction", columns)
+    show(rows, arguments.json, "A step over one of plain cross-entropy", columns)
     return 0
 
 

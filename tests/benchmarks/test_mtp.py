@@ -7,10 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from ntl.benchmarks.objectives import floor, operations, shape_of
 from ntl.system.errors import UserError
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_mtp.py"))["main"]
-SMALL = ["--width", "32", "--layers", "4", "--batch", "8", "--length", "64", "--vocab", "2048", "--rounds", "2"]
+SMALL = ["--shapes", "2048x32x4x1x1x128", "--batch", "8", "--length", "64", "--rounds", "2"]
+
+
+def test_operations_and_floor_by_hand() -> None:
+    """SmolLM2-135M: 106 million weights in blocks, 28 in the unembedding."""
+    block = 2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536
+    smollm2 = operations(shape_of("smollm2"), 0)
+    assert smollm2 == (30 * block, 576 * 49152) == (106_168_320, 28_311_552)
+    assert operations(shape_of("smollm2"), 128) == (30 * (block + 2 * 64 * 576), 576 * 49152)
+    assert [round(floor(106, 28, heads, 1.0), 2) for heads in (1, 2, 4)] == [1.0, 1.21, 1.63]
+    assert [round(floor(*smollm2, heads, 1.0), 2) for heads in (1, 2, 4)] == [1.0, 1.21, 1.63]
+    assert [round(floor(*smollm2, heads, 0.1), 2) for heads in (1, 2, 4)] == [1.0, 1.03, 1.08]
+    assert operations(shape_of("100x8x2x1x1x32"), 4) == (2 * (4 * 8 * 8 + 3 * 8 * 32 + 2 * 2 * 8), 800)
+
+
+def test_the_floor_of_the_paper_is_what_it_measured() -> None:
+    """1.07 and 1.22 (its Table S5, 0.3B), at its 4,096 positions."""
+    paper = operations(shape_of("paper"), 4096)
+    assert [round(floor(*paper, heads, 1.0), 2) for heads in (2, 4)] == [1.07, 1.22]
 
 
 @pytest.mark.slow
@@ -18,16 +37,27 @@ def test_one_at_a_time_a_head_adds_less_than_five_percent(tmp_path: Path, capsys
     """Of the peak memory, where the weights are those of next-token prediction; together, each adds its logits."""
     assert main([*SMALL, "--heads", "1", "2", "4", "--json", "--out", str(tmp_path / "mtp.csv")]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 2 * (1 + 2 * 3)
+    assert len(rows) == 2 * 2 * (1 + 2 * 3)
     for row in rows:
         if row["form"] == "one at a time":
             assert row["peak_ratio"] <= 1 + 0.05 * (row["heads"] - 1) + 0.01, row
-    peaks = {(row["form"], row["heads"]): row["peak_mib"] for row in rows if row["implementation"] == "reference"}
+        assert row["over_floor"] == pytest.approx(row["ratio"] / row["floor"], rel=2e-3)  # of rounded ones
+    assert {row["floor"] for row in rows if row["heads"] == 1} == {1.0}
+    reference = [row for row in rows if row["implementation"] == "reference" and row["labelled"] == 1]
+    peaks = {(row["form"], row["heads"]): row["peak_mib"] for row in reference}
     assert peaks["together", 4] > 1.3 * peaks["one at a time", 4]
     lines = (tmp_path / "mtp.csv").read_text().splitlines()
     assert len(list(csv.DictReader(lines[1:]))) == len(rows)
 
 
-def test_more_heads_than_blocks() -> None:
-    with pytest.raises(UserError, match="--heads 5: choose from 1 to --layers, 4"):
+def test_more_heads_than_blocks_and_no_labels() -> None:
+    with pytest.raises(UserError, match="--heads 5: choose from 1 to the number of blocks, 4"):
         main([*SMALL, "--heads", "5"])
+    with pytest.raises(UserError, match=r"--labelled 0\.0: give shares above 0"):
+        main([*SMALL, "--heads", "2", "--labelled", "1", "0"])
+
+
+@pytest.mark.parametrize("shape", ["smollm", "8192x128", "1x2x3x4"])
+def test_a_shape_that_does_not_exist(shape: str) -> None:
+    with pytest.raises(UserError, match=f"--shapes {shape}: choose from smollm2, paper, or six numbers"):
+        main(["--shapes", shape])

@@ -1,94 +1,103 @@
-"""``scripts/benchmark_mtp.py``: steps of multi-token prediction, by number of heads, against next-token prediction.
+"""``scripts/benchmark_mtp.py``: a step of multi-token prediction, by number of heads, over one of plain cross-entropy.
 
-A step is forward and backward of a Llama with random weights and as many blocks for every number of heads (heads of one
-block each, the trunk shorter by as many). The forms are ``next token``, the baseline; ``one at a time``, where only one
-head's logits are held; and ``together``, the plain sum of the heads' losses. The forms take turns, and ratios are taken
-within a turn. Peak memory is that of the step beyond the weights, the gradients included.
+A step is forward and backward of a Llama with random weights, CE alone, and as many blocks for every number of heads
+(heads of one block each, the trunk shorter by as many). The forms are ``next token``, the baseline; ``one at a time``,
+where only one head's logits are held; and ``together``. They take turns. Peak memory is that beyond the weights.
 """
 
 import argparse
-import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ntl.benchmarks.implementations import check, number_vocabulary
+from ntl.benchmarks.implementations import check
 from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_turns
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.kinds import Terms
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.models.mtp import add_heads
+from ntl.numbers import NumberVocabulary
 from ntl.objectives.mtp import MultiTokenPrediction
 from ntl.objectives.next_token import NextToken
 from ntl.system.errors import UserError
 
 BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
-SETTINGS = ("device", "dtype", "implementation", "vocab", "width", "layers", "batch", "length", "rounds")
+SETTINGS = ("device", "dtype", "implementation", "shape", "batch", "length", "rounds")
+# SmolLM2-135M, and the 0.3B of Gloeckle et al. (2024) with the tokens and the kind of MLP of Llama.
+SHAPES = {"smollm2": "49152x576x30x9x3x1536", "paper": "32000x1024x25x16x16x2736"}
 
 
-def random_llama(arguments: argparse.Namespace) -> Any:
-    """Return a Llama of random weights, always the same."""
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=arguments.vocab,
-        hidden_size=arguments.width,
-        intermediate_size=4 * arguments.width,
-        num_hidden_layers=arguments.layers,
-        num_attention_heads=max(arguments.width // 64, 1),
-        bos_token_id=None,
-        eos_token_id=None,
+def shape_of(name: str) -> LlamaConfig:
+    """Return the shape of this name, or of tokens, width, blocks, heads, key heads, width of the MLP with x between."""
+    try:
+        vocab, width, blocks, heads, keys, mlp = map(int, SHAPES.get(name, name).split("x"))
+    except ValueError as error:
+        raise UserError(f"--shapes {name}: choose from {', '.join(SHAPES)}, or six numbers, as 9x8x2x1x1x8") from error
+    sizes: Any = {"vocab_size": vocab, "hidden_size": width, "num_hidden_layers": blocks, "intermediate_size": mlp}
+    return LlamaConfig(
+        **sizes, num_attention_heads=heads, num_key_value_heads=keys, bos_token_id=None, eos_token_id=None
     )
-    network: Any = LlamaForCausalLM(shape)
-    return network.to(arguments.device)
 
 
-def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[], None]:
-    """Return a function that computes the loss and all gradients once."""
-    model = random_llama(arguments).to(getattr(torch, arguments.dtype))
-    terms = Terms.of("was", 0.3, {})
-    terms = Terms(terms.base, terms.numbers, terms.weight, arguments.implementation)
-    common: Any = {"model": model, "terms": terms, "number_vocab": number_vocabulary(arguments.vocab)}
+def operations(shape: LlamaConfig, length: int) -> tuple[int, int]:
+    """Return the multiplications of all blocks, and of the unembedding, for a position in a forward pass."""
+    width, keys = shape.hidden_size, shape.hidden_size * shape.num_key_value_heads // shape.num_attention_heads
+    maps = 2 * width * (width + keys) + 3 * width * shape.intermediate_size
+    # A position attends to half of the others in the mean.
+    return shape.num_hidden_layers * (maps + 2 * width * length // 2), width * shape.vocab_size
+
+
+def floor(blocks: float, unembedding: float, heads: int, labelled: float) -> float:
+    """Return the operations of a step over those of plain CE: a head adds one unembedding of the labelled positions."""
+    return (blocks + heads * labelled * unembedding) / (blocks + labelled * unembedding)
+
+
+def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[float], None]:
+    """Return a function that computes the loss of the last positions, a share, and all gradients once."""
+    torch.manual_seed(0)
+    shape = shape_of(arguments.shape)
+    model: Any = LlamaForCausalLM(shape).to(arguments.device, getattr(torch, arguments.dtype))
+    terms = Terms(Terms.of("ce", 0.0, {}).base, implementation=arguments.implementation)
+    common: Any = {"model": model, "terms": terms, "number_vocab": NumberVocabulary.without_numbers(shape.vocab_size)}
     if form == BASELINE:
         objective: Any = NextToken(NextTokenConfig(), **common)
     else:
         config = MTPConfig(heads=heads, one_at_a_time=form == ONE)
         add_heads(model, config)
         objective = MultiTokenPrediction(config, **common)
-    objective.train()
-    ids = torch.randint(0, arguments.vocab, (arguments.batch, arguments.length + 1), device=arguments.device)
-    inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-    counts = objective.count(labels)
+    ids = torch.randint(0, shape.vocab_size, (arguments.batch, arguments.length + 1), device=arguments.device)
+    inputs = ids[:, :-1].contiguous()
 
-    def step() -> None:
-        objective(inputs, torch.ones_like(inputs), labels, counts=counts).total.backward()
+    def step(labelled: float) -> None:
+        labels = ids[:, 1:].clone()
+        labels[:, : round((1 - labelled) * arguments.length)] = IGNORE_INDEX
+        objective(inputs, torch.ones_like(inputs), labels, counts=objective.count(labels)).total.backward()
         objective.zero_grad()
 
     return step
 
 
 def compare_heads(arguments: argparse.Namespace) -> Iterator[Row]:
-    """Yield a row for each form and number of heads. Raises UserError for a setting that is not possible."""
+    """Yield a row for each share of labels, form and number of heads. UserError for a setting that is not possible."""
     check(arguments.device, arguments.rounds)
     checked_implementation(arguments.implementation)
-    if wrong := [heads for heads in arguments.heads if not 1 <= heads <= arguments.layers]:
-        raise UserError(f"--heads {wrong[0]}: choose from 1 to --layers, {arguments.layers}")
-    ways = [(BASELINE, 1), *((form, heads) for heads in arguments.heads for form in (ONE, TOGETHER))]
-    peaks = {}
-    for way in ways:  # one model at a time is in memory
-        step = step_of(arguments, *way)
-        step()
-        peaks[way] = peak_bytes(step, arguments.device) / 2**20
-        del step
-        gc.collect()
-    steps = {str(way): step_of(arguments, *way) for way in ways}
-    times = times_in_turns(steps, arguments.device, arguments.rounds)
-    for form, heads in ways:
-        peak = peaks[form, heads]
-        yield {
-            **{name: getattr(arguments, name) for name in SETTINGS},
-            "form": form,
-            "heads": heads,
-            **rounded(summary(times[str((form, heads))], times[str(ways[0])])),
-            **rounded({"peak_mib": peak, "peak_ratio": peak / peaks[ways[0]]}),
-        }
+    shape = shape_of(arguments.shape)
+    if wrong := [heads for heads in arguments.heads if not 1 <= heads <= shape.num_hidden_layers]:
+        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of blocks, {shape.num_hidden_layers}")
+    if wrong := [each for each in arguments.labelled if not 0 < each <= 1]:
+        raise UserError(f"--labelled {wrong[0]}: give shares above 0 and at most 1")
+    ways = [(BASELINE, 1), *((form, heads) for heads in arguments.heads for form in arguments.forms)]
+    models = {way: step_of(arguments, *way) for way in ways}
+    steps = {(each, *way): partial(models[way], each) for each in arguments.labelled for way in ways}
+    times = times_in_turns({str(way): step for way, step in steps.items()}, arguments.device, arguments.rounds)
+    peaks = {way: peak_bytes(step, arguments.device) / 2**20 for way, step in steps.items()}
+    for (labelled, form, heads), peak in peaks.items():
+        base = labelled, *ways[0]
+        row: Row = {**{name: getattr(arguments, name) for name in SETTINGS}, "labelled": labelled, "form": form}
+        row |= {"heads": heads, **summary(times[str((labelled, form, heads))], times[str(base)])}
+        row["floor"] = floor(*operations(shape, arguments.length), heads, labelled)
+        row |= {"over_floor": row["ratio"] / row["floor"], "peak_mib": peak, "peak_ratio": peak / peaks[base]}
+        yield rounded(row | {"head_mib": (peak - peaks[base]) / max(heads - 1, 1)})
