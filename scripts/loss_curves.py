@@ -38,7 +38,7 @@ def _terms(name: str, vocab: NumberVocabulary) -> Terms:
         return Terms.of(PAPERS[name], 1.0, {})
     from ntl.benchmarks.losses import check_losses
     from ntl.config import compose
-    from ntl.objectives.terms import terms_of
+    from ntl.objectives.next_token import terms_of
 
     check_losses([name])
     return terms_of(compose([f"loss={name}"]).loss, vocab, {"point_id": None})

@@ -17,7 +17,7 @@ from ntl.benchmarks.losses import benchmark, token_losses
 from ntl.config import compose, folders
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.terms import terms_of
+from ntl.objectives.next_token import terms_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = runpy.run_path(str(ROOT / "scripts" / "loss_curves.py"))

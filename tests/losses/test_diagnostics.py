@@ -6,8 +6,8 @@ import torch
 from loss_cases import DIGITS
 
 from ntl.losses import ntl_mae, ntl_was
-from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.rows import NumberRows, number_rows
+from ntl.losses.sums import diagnostic_sums
 from ntl.numbers import NumberVocabulary
 
 

@@ -14,8 +14,8 @@ from torch.autograd import gradcheck
 from ntl import losses
 from ntl.losses import NumberTokenLoss, ce_ntl, digit_entropy, dist2, emo, ntil, place_weighted, smmd
 from ntl.losses.kinds import kinds
+from ntl.losses.rivals import transport_cost
 from ntl.losses.rows import Reduction
-from ntl.losses.transport import transport_cost
 from ntl.numbers import NumberVocabulary
 
 POINT, TEXT = 10, 11

@@ -1,5 +1,6 @@
 """The next-token objective: recomputed from the logits one example at a time, and its implementations."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,10 +10,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 
 from ntl.config import UserError, compose
 from ntl.losses.joint import FASTER_FROM
-from ntl.losses.kinds import Loss, Terms
+from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import NextToken
-from ntl.objectives.terms import terms_of
+from ntl.objectives.next_token import NextToken, terms_of
 
 WIDTH = FASTER_FROM
 VOCAB = NumberVocabulary.from_values([float("nan")] * 3 + list(range(10)) + [float("nan")] * (WIDTH - 13))
@@ -87,12 +87,12 @@ def test_an_option_that_only_a_run_knows() -> None:
     with pytest.raises(UserError, match=r"^loss=emo: ntl\.losses\.emo needs options\.embedding; give it\.$"):
         terms_of(compose(["loss=emo"]).loss, VOCAB)
     config = compose(["loss=digit_entropy", "+loss.number.options.point_id=9"]).loss
-    assert terms_of(config, VOCAB, {"point_id": 7}).numbers[0].options["point_id"] == 9
+    assert terms_of(config, VOCAB, {"point_id": 7}).numbers[0].keywords["point_id"] == 9
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
 def test_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
-    own = Terms(Loss(lambda *args, **options: args[0].sum()), implementation=implementation)
+    own = Terms(partial(lambda *args, **options: args[0].sum()), implementation=implementation)
     message = rf"loss\.implementation={implementation}: supports only the losses of ntl\.losses"
     with pytest.raises(UserError, match=message):
         next_token(model("gpt2"), "loss=ntl_was", terms=own)

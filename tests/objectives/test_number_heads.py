@@ -1,6 +1,7 @@
 """Objectives of number heads, and the terms of a loss: which functions, with which options, on which cost."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,10 @@ from ntl import losses
 from ntl.config import UserError, compose
 from ntl.config.loss import LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
-from ntl.losses.kinds import Loss, Terms
+from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
+from ntl.objectives.next_token import terms_of
 from ntl.objectives.number_heads import MaskedNumber, Regression, scale_targets
-from ntl.objectives.terms import terms_of
 
 
 class _Model(torch.nn.Module):
@@ -58,7 +59,7 @@ def test_masked_number_by_hand() -> None:
     assert model.logits.grad is not None
 
 
-TERMS = Terms(Loss(cross_entropy), (Loss(squared_error),), 1.0)
+TERMS = Terms(partial(cross_entropy), (partial(squared_error),), 1.0)
 LABELS = torch.tensor([3.0, 0.0, -1.0])
 
 
@@ -125,7 +126,7 @@ def _value(loss) -> float:
 
 def test_a_number_head_needs_a_number_term() -> None:
     terms = _terms("model=xval_tiny")
-    assert (terms.base.function, terms.weight) == (losses.cross_entropy, 1.0)
+    assert (terms.base.func, terms.weight) == (losses.cross_entropy, 1.0)
     assert terms.number(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
     with pytest.raises(UserError, match="needs a function such as squared_error"):
         Regression(RegressionConfig(), model=Model(), terms=_terms("loss=ce"))  # pyright: ignore[reportArgumentType]

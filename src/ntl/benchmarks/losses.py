@@ -22,8 +22,7 @@ from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
 from ntl.losses.kinds import Terms
-from ntl.objectives.next_token import NextToken
-from ntl.objectives.terms import terms_of
+from ntl.objectives.next_token import NextToken, terms_of
 from ntl.system.errors import UserError
 
 BASIS = "ratios to CE of the same turn, with quartiles"

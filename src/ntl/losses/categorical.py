@@ -1,7 +1,4 @@
-"""Cross-entropies: plain, of the number tokens alone (the control for the number losses), and Gaussian (GCE).
-
-Shape suffixes: V vocabulary, K number tokens, N the positions that count, M those of them whose label is a number.
-"""
+"""Cross-entropies: plain, of the number tokens alone (the control for the number losses), and Gaussian (GCE)."""
 
 from typing import Any
 
@@ -26,11 +23,10 @@ def cross_entropy(
     """Return −log p_y with p the softmax over the whole vocabulary: the CE term of the paper's total loss, CE + λ·NTL.
 
     With label_smoothing ε it is −(1 − ε) log p_y − ε/V Σ_k log p_k over all V logits, as in torch's cross_entropy and
-    transformers' LabelSmoother. Label smoothing is not in the paper.
+    transformers' LabelSmoother. Label smoothing is not in the paper. number_vocab is not used.
 
-    logits are (..., V), labels (...); number_vocab is not used. The mean is over all labelled tokens, numbers and text;
-    without any it is an exact 0 that still has a graph. The loss of a label is inf if its logit is -inf, or with
-    label_smoothing if any logit of its row is. Raises ValueError for label_smoothing outside [0, 1).
+    The loss of a label is inf if its logit is -inf, or with label_smoothing if any logit of its row is. Raises
+    ValueError for label_smoothing outside [0, 1).
     """
     check_smoothing(label_smoothing)
     rows = label_rows(logits, labels, ignore_index)
@@ -55,11 +51,7 @@ def digit_cross_entropy(
     """Return −log q_y with q the softmax over the K number tokens alone.
 
     Not in the paper. It is the control for every number loss: the same extra weight on number tokens, but without any
-    distance between them.
-
-    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
-    graph. The loss of a label is inf if its logit is -inf. A row whose number logits are all -inf has the loss log K
-    and no gradient.
+    distance between them. The loss of a label is inf if its logit is -inf.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none"), rows, labels, reduction)
@@ -77,11 +69,7 @@ def gaussian_cross_entropy(
     """Return −Σ_k g_k log p_k at a number label, g = `gaussian_target`, and −log p_y at a text label: the paper's GCE.
 
     p is the softmax over the whole vocabulary, unlike in the number losses. sigma is in value units; the paper's runs
-    used 1 and 2.
-
-    logits are (..., V), labels (...). The mean is over all labelled tokens, numbers and text; without any it is an
-    exact 0 that still has a graph. Without number labels the loss is cross-entropy. It is inf if a number token with
-    positive target mass has the logit -inf.
+    used 1 and 2. The loss is inf if a number token with positive target mass has the logit -inf.
     """
     check_width(logits, number_vocab)
     rows = label_rows(logits, labels, ignore_index)

@@ -3,11 +3,10 @@
 With the number tokens in ascending order of value, F_j and G_j are the predicted and the target mass on the first j
 tokens, and w_j = v_(j+1) − v_(j) is the gap that follows. The gap between tokens of equal value is 0, so that only
 their joint mass counts.
-
-Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.categorical import gaussian_target
@@ -35,9 +34,7 @@ def ntl_was_cdf(
     label (`gaussian_target`), which the paper combines with `gaussian_cross_entropy`; or the given target. The original
     leaves out w_j, which makes no difference if sorted values are 1 apart, as digits are.
 
-    logits are (..., V), labels (...), target (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read
-    at number labels only. The mean is over number labels; without any it is an exact 0 that still has a graph. A row
-    whose number logits are all -inf counts as uniform and has no gradient.
+    target is (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read at number labels only.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     if target is not None and sigma is not None:
@@ -47,7 +44,7 @@ def ntl_was_cdf(
     elif sigma is not None:
         target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
     else:
-        target_NK = _one_hot(rows)
+        target_NK = F.one_hot(rows.tokens_N, len(rows.values_K)).to(rows.logits_NK.dtype)
     difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
     return reduce((difference_NJ.abs() * gaps_J).sum(dim=-1), rows, labels, reduction)
 
@@ -65,9 +62,6 @@ def ntl_crps(
     The prediction q is the softmax over the K number tokens alone, the target the label's point mass. Not in the paper.
     The loss equals NTL-WAS less half the expected distance between two draws of q. It is a proper scoring rule: its
     expectation is minimal at the true distribution.
-
-    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
-    graph. A row whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(crps_rows(rows), rows, labels, reduction)
@@ -75,7 +69,7 @@ def ntl_crps(
 
 def crps_rows(rows: NumberRows) -> Tensor:
     """Return the loss of each row, (N,); see `ntl_crps`."""
-    difference_NJ, gaps_J = _cdf_difference(rows, _one_hot(rows))
+    difference_NJ, gaps_J = _cdf_difference(rows, F.one_hot(rows.tokens_N, len(rows.values_K)))
     return (difference_NJ.square() * gaps_J).sum(dim=-1)
 
 
@@ -94,11 +88,6 @@ def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor
     # For digits the rounding error is below 1e-6, and the sum from below keeps earlier results bit-identical.
     is_above_NJ = (mass_NJ > 1) & (sorted_K[-1] - sorted_K[0] > _DIGIT_SPAN)
     return torch.where(is_above_NJ, -above_NJ, below_NJ), sorted_K.diff()
-
-
-def _one_hot(rows: NumberRows) -> Tensor:
-    tokens_K = torch.arange(len(rows.values_K), device=rows.tokens_N.device)
-    return (rows.tokens_N.unsqueeze(-1) == tokens_K).to(rows.logits_NK.dtype)
 
 
 def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:

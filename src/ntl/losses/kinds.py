@@ -1,8 +1,6 @@
 """The registry of losses by name, and the terms of a total loss as data.
 
 Each loss is registered by one line below its function. All modules of this package are imported to run these lines.
-
-Shape suffixes: K number tokens, N the number-labelled positions.
 """
 
 import inspect
@@ -78,7 +76,8 @@ def kinds() -> dict[str, LossKind]:
 
 
 def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
-    """Return the kind of a loss function, or None if it is not registered."""
+    """Return the kind of a loss function, or of a partial of one; None if it is not registered."""
+    function = getattr(function, "func", function)
     return next((kind for kind in _KINDS.values() if kind.function is function), None)
 
 
@@ -89,30 +88,14 @@ def import_all() -> None:
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss function with its options: one of this package, or any other with the same signature."""
-
-    function: Callable[..., Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **self.options, **kwargs)
-
-    @property
-    def kind(self) -> LossKind | None:
-        """The kind of the function; None if it is not registered."""
-        return kind_of(self.function)
-
-
-@dataclass(frozen=True)
 class Terms:
-    """The total loss ``base`` + ``weight`` × the sum of ``numbers``.
+    """The total loss ``base`` + ``weight`` × the sum of ``numbers``, which are losses with their options bound.
 
     ``implementation`` is the one that the training config asks for. Other than "reference" needs ``knows``.
     """
 
-    base: Loss
-    numbers: tuple[Loss, ...] = ()
+    base: partial[Tensor]
+    numbers: tuple[partial[Tensor], ...] = ()
     weight: float = 1.0
     implementation: str = "auto"
 
@@ -148,25 +131,30 @@ class Terms:
         return total
 
     @property
+    def kinds(self) -> list[LossKind | None]:
+        """The kinds of base and number losses; None for one that is not registered."""
+        return [kind_of(each) for each in (self.base, *self.numbers)]
+
+    @property
     def knows(self) -> bool:
         """Whether the gradient can be computed with the loss: all functions are kinds, the base with a target."""
-        base = self.base.kind
-        return base is not None and base.target is not None and all(loss.kind is not None for loss in self.numbers)
+        base = kind_of(self.base)
+        return base is not None and base.target is not None and None not in self.kinds
 
     @property
     def whole(self) -> bool:
         """Whether a number loss reads the probabilities over the whole vocabulary."""
-        return any(loss.kind is not None and loss.kind.whole for loss in self.numbers)
+        return any(kind is not None and kind.whole for kind in self.kinds)
 
     @property
     def smoothing(self) -> float:
         """The label_smoothing of the base loss."""
-        return self.base.options.get("label_smoothing", 0.0)
+        return self.base.keywords.get("label_smoothing", 0.0)
 
     def soft_target(self, rows: NumberRows) -> Tensor | None:
         """Return the soft target (N, K) of the base loss at number labels; None if the target is the label alone."""
-        kind = self.base.kind
-        return None if kind is None or kind.target is None else kind.target(rows, **self.base.options)
+        kind = kind_of(self.base)
+        return None if kind is None or kind.target is None else kind.target(rows, **self.base.keywords)
 
     @property
     def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
@@ -174,15 +162,16 @@ class Terms:
 
         These are the number labels, or for a loss with `LossKind.counted`, which must be the only one, what that says.
         """
-        for kind, options in ((loss.kind, loss.options) for loss in self.numbers):
+        for loss in self.numbers:
+            kind = kind_of(loss)
             if kind is not None and kind.counted is not None:
                 if len(self.numbers) > 1:
                     raise ValueError(
                         f"{kind.name} counts numbers or rows, others count digits: they cannot be one mean"
                     )
-                return partial(kind.counted, **options)
+                return partial(kind.counted, **loss.keywords)
         return is_number
 
 
-def _bound(kind: LossKind, options: Mapping[str, Any]) -> Loss:
-    return Loss(kind.function, {name: value for name, value in options.items() if name in kind.options})
+def _bound(kind: LossKind, options: Mapping[str, Any]) -> partial[Tensor]:
+    return partial(kind.function, **{name: value for name, value in options.items() if name in kind.options})

@@ -2,8 +2,6 @@
 
 For a number label of value y, an NTL-L_p compares y with ŷ = Σ_k q_k v_k, q the softmax over the K number tokens alone.
 Its minimum is not unique: for the label 4, half the mass on each of 0 and 8 is a perfect prediction, too.
-
-Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
 
 import torch.nn.functional as F
@@ -22,11 +20,7 @@ def ntl_mse(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return (ŷ − y)², the paper's NTL-MSE, in squared value units.
-
-    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
-    graph. A row whose number logits are all -inf counts as uniform and has no gradient.
-    """
+    """Return (ŷ − y)², the paper's NTL-MSE, in squared value units."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce((expectation(rows) - rows.targets_N).square(), rows, labels, reduction)
 
@@ -39,7 +33,7 @@ def ntl_mae(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return |ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows are those of `ntl_mse`."""
+    """Return |ŷ − y|, the paper's NTL-MAE, in value units."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce((expectation(rows) - rows.targets_N).abs(), rows, labels, reduction)
 
@@ -53,10 +47,7 @@ def ntl_huber(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return ½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, which uses δ = 1.
-
-    Shapes, mean and special rows are those of `ntl_mse`.
-    """
+    """Return ½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, which uses δ = 1."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     losses_N = F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
     return reduce(losses_N, rows, labels, reduction)

@@ -328,7 +328,13 @@ def trainer_frame(loss_weights: Tensor | None) -> dict[str, Any]:
     A trainer does not pass itself to its loss function, so it is searched for in the call stack. TypeError if its batch
     has weights and the loss function was not given ``loss_weights``.
     """
-    found = _trainer_frame()
+    frame, found = sys._getframe(1), {}
+    for _ in range(_MAX_FRAMES):
+        caller = frame.f_locals.get("self") if frame else None
+        if frame and hasattr(caller, "compute_loss_func") and hasattr(caller, "args"):
+            found = frame.f_locals
+            break
+        frame = frame and frame.f_back
     batch = found.get("inputs")
     if loss_weights is None and isinstance(batch, Mapping) and LOSS_WEIGHTS in batch:
         raise TypeError(
@@ -336,18 +342,6 @@ def trainer_frame(loss_weights: Tensor | None) -> dict[str, Any]:
             "NumberTokenLossMixin of ntl.losses"
         )
     return found
-
-
-def _trainer_frame() -> dict[str, Any]:
-    frame = sys._getframe(1)
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            break
-        caller = frame.f_locals.get("self")
-        if hasattr(caller, "compute_loss_func") and hasattr(caller, "args"):
-            return frame.f_locals
-        frame = frame.f_back
-    return {}
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:

@@ -1,12 +1,122 @@
-"""The runs of digits in labels (..., T): where numbers begin and end, and the places of their digits.
+"""Losses of whole numbers, whose digits count by their places, and the runs of digits in labels (..., T).
 
 A run lies within the last dimension: neither the end of a row nor an ignored label is inside a number.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from ntl.losses.kinds import kind_of, kinds, register
+from ntl.losses.lp import expectation
+from ntl.losses.rows import Logits, NumberRows, Reduction, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
+
+
+def ntl_number_level(
+    logits: Logits,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    point_id: int | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return |x̂ − x| / max(|x|, u), the relative error of the expected number x̂ = Σ_t 10^(−t) ŷ_t over its digits.
+
+    A number is a run of number labels along the last dimension, t = 0 at its first digit; x has the digits of the label
+    in place of the expected ones. u is one unit of the first digit's place. It keeps the error of a label such as 0 or
+    0.05 bounded and its gradient from vanishing. Because places are counted from the first digit, they never overflow,
+    however many digits there are. With point_id, the decimal point between two digits belongs to the number but has no
+    place of its own. A sign is text that label and prediction share, and has no effect: |−x̂ + x| = |x̂ − x|.
+
+    The vocabulary must be one of single digits. The loss is not in the paper, which names it as future work. The ntloss
+    package's NumberLevelLoss divides by |x̂| + |x|, which has no gradient at a label 0.
+    With the reduction "none" the loss of a number is at its last digit. The mean is over numbers (`count_numbers`).
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    count = count_numbers(labels, number_vocab, point_id=point_id, ignore_index=ignore_index)
+    digits = is_number(rows.labels, number_vocab, ignore_index)
+    return reduce(_relative_errors(rows, digits, point_id), rows, labels, reduction, count)
+
+
+def count_numbers(
+    labels: Tensor, number_vocab: NumberVocabulary, *, point_id: int | None = None, ignore_index: int = -100
+) -> Tensor:
+    """Count the runs of number labels in labels (..., T), () int64: the denominator of `ntl_number_level`."""
+    labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
+    return last_digits(labels, number_vocab, ignore_index, point_id=point_id).sum()
+
+
+def last_digits(
+    labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, *, point_id: int | None = None
+) -> Tensor:
+    """Return the mask (..., T) of the last digits of numbers in labels (..., T), where their losses are placed."""
+    digits = is_number(labels, number_vocab, ignore_index)
+    return last_of(with_points(labels, digits, point_id)[0])
+
+
+def _relative_errors(rows: NumberRows, digits: Tensor, point_id: int | None) -> Tensor:
+    """Return the loss of each row, (N,): a number's at its last digit, 0 at the others."""
+    inside, _ = with_points(rows.labels, digits, point_id)
+    number_N = rows.select(numbers_of(inside))
+    place_N = rows.select(before(digits, inside)).to(rows.logits_NK.dtype)
+    counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
+    # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
+    unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
+    total_N = unit_N.new_zeros(unit_N.shape)
+    error_N = total_N.index_add(0, number_N, unit_N * (expectation(rows) - rows.targets_N))
+    label_N = total_N.index_add(0, number_N, unit_N * rows.targets_N)
+    relative_N = error_N.abs() / label_N.abs().clamp(min=1)
+    return relative_N[number_N].where(rows.select(last_of(inside)), 0.0)
+
+
+def place_weighted(
+    logits: Logits,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    point_id: int | None,
+    distance: str | Callable[..., Tensor] = "was",
+    base: float | None = 10.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return base^k · L with L the loss of a digit and k its place, 0 at units, 1 at tens, −1 behind the decimal point.
+
+    With base=None the weight is the digit's rank, 1 at the last one of the number. With NTL-WAS and the base 10, the
+    sum over a number's digits is at least the expected absolute error of the whole number. A number is a run of digits
+    and of points between digits. A sign is text that label and prediction share, and changes no distance. |k| is at
+    most 30. The gradient is that of L, times the weight.
+
+    point_id is the token of the decimal point, or None if a point parts two numbers. distance is a registered number
+    loss of single positions, or its name. The mean is over number labels, not over weights. Raises ValueError for
+    another distance, and for number tokens that are not single digits.
+    """
+    check_digits(number_vocab)
+    kind = kinds().get(distance) if isinstance(distance, str) else kind_of(distance)
+    if kind is None or kind.is_base or kind.whole or kind.counted or "point_id" in kind.options:
+        raise ValueError(f"distance {distance!r} is no number loss of single positions, such as 'was' or 'crps'")
+    function = kind.function if isinstance(distance, str) else distance
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    each = function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
+    digits = is_number(rows.labels, number_vocab, ignore_index)
+    inside, points = with_points(rows.labels, digits, point_id)
+    if base is None:
+        weights = (after(digits, inside) + 1).to(each.dtype)
+    else:
+        decimals = digits & (before(points, inside) > 0)
+        places = torch.where(decimals, -1 - before(decimals, inside), after(digits & ~decimals, inside))
+        weights = torch.pow(base, places.clamp(-30, 30).to(each.dtype))
+    return reduce(rows.select(each * weights.where(digits, 0.0)), rows, labels, reduction)
+
+
+register("number_level", ntl_number_level, distance=False, counted=last_digits)
+register("place_weighted", place_weighted, distance=False)
+
+
+# ---- runs of digits
 
 
 def check_digits(number_vocab: NumberVocabulary) -> None:

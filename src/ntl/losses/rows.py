@@ -1,7 +1,4 @@
-"""The steps that all losses share: selecting the positions that count and their logits, and the reduction.
-
-Shape suffixes: V vocabulary, K number tokens, N the positions that count, in the order of `labels`.
-"""
+"""The steps that all losses share: selecting the positions that count and their logits, and the reduction."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple

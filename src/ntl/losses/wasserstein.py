@@ -1,7 +1,4 @@
-"""NTL-WAS: the expected cost of the predicted number token, and matrices of such costs.
-
-Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
-"""
+"""NTL-WAS: the expected cost of the predicted number token, and matrices of such costs."""
 
 import math
 from collections.abc import Sequence
@@ -28,10 +25,8 @@ def ntl_was(
     This is the Wasserstein-1 distance between q and the label's point mass. The default cost is |v_y − v_k|, in value
     units. The loss is not a proper scoring rule: under uncertainty its optimum is a point mass on the median.
 
-    logits are (..., V), labels (...), cost (K, K): finite, with a row for each label token and a column for each
-    predicted token, both in the order of number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`). The mean is
-    over number labels; without any it is an exact 0 that still has a graph. A row whose number logits are all -inf
-    counts as uniform and has no gradient.
+    cost is (K, K): finite, with a row for each label token and a column for each predicted token, both in the order of
+    number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`).
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     # Not a matrix product, which autocast would compute in half precision.
@@ -61,9 +56,7 @@ def ntl_was_vocab(
 
     Unlike `ntl_was` it penalises mass on text tokens at a number label. text_cost is 1.01 times the largest cost by
     default, which the ntloss package calls reweigh. With a text_cost below the largest cost, moving mass to text can
-    lower the loss. Not in the paper.
-
-    Shapes, cost and mean are those of `ntl_was`.
+    lower the loss. Not in the paper. cost is as in `ntl_was`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     log_p_NK = rows.log_p_NK

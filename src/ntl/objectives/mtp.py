@@ -146,7 +146,7 @@ class MultiTokenPrediction(NextToken):
         """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""
         indices = range(self.num_heads)
         of_heads = [(self._labels(labels, each, documents), self._weights(loss_weights, each)) for each in indices]
-        return torch.stack([self._count(*of_head) for of_head in of_heads])
+        return torch.stack([NextToken.count(self, *of_head) for of_head in of_heads])
 
     def _labels(self, labels: Tensor, ahead: int, documents: Tensor | None) -> Tensor:
         return labels_ahead(labels, ahead, own_end_ids(self.model), documents)
@@ -171,8 +171,7 @@ class MultiTokenPrediction(NextToken):
     def _total(self, heads: Heads, loss: Callable[[int, Tensor], Tensor]) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time
         if again and not is_sharded(self.model):
-            modules = nn.ModuleList(heads.modules)
-            parameters = [each for each in modules.parameters() if each.requires_grad]
+            parameters = [each for each in nn.ModuleList(heads.modules).parameters() if each.requires_grad]
             return _OneAtATime.apply(heads, loss, heads.trunk, *parameters)
         # Sharded weights are gathered by hooks of the backward pass, so that each head is computed again there.
         total: Any = 0.0
@@ -191,35 +190,41 @@ def maybe_again(again: bool, function: Callable[..., Tensor], *args: Any) -> Ten
 class _OneAtATime(torch.autograd.Function):
     """Map the trunk's output and the parameters of the heads to the total; the gradients are computed in the forward.
 
-    The states of a chain are held until its last head is done, and the backward goes from there towards the trunk.
+    The states of a chain are held until its heads' losses have gone backward one after the other, and then follow.
     """
 
     @staticmethod
     def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: Tensor, *parameters: Tensor) -> Tensor:
-        gradients = _Gradients(1 + len(parameters))
+        sums: list[Any] = [None] * (1 + len(parameters))
         totals = []
+
+        def backward(outputs: list[Tensor], gradients: Any, leaf: Tensor) -> Tensor:
+            """Add the gradients of the parameters; return that of the leaf."""
+            with torch.autocast(leaf.device.type, enabled=False):
+                own, *others = torch.autograd.grad(outputs, [leaf, *parameters], gradients, allow_unused=True)
+            add(others, 1)
+            return torch.zeros_like(leaf) if own is None else own
+
+        def add(gradients: Any, first: int) -> None:
+            for place, each in enumerate(gradients, first):
+                if each is not None:  # at first a copy: what autograd returns for two tensors may be one
+                    sums[place] = each.clone() if sums[place] is None else sums[place].add_(each)
+
         for chain in heads.chains:
-            states, held = trunk.detach().requires_grad_(), []
-            for index in chain:
-                before = states
+            state = start = trunk.detach().requires_grad_()
+            with torch.enable_grad():
+                states = [state := heads.state(index, state) for index in chain]
+            incoming = []
+            for index, state in zip(reversed(chain), reversed(states), strict=True):
+                leaf = state.detach().requires_grad_()
                 with torch.enable_grad():
-                    after = heads.state(index, before)
-                held.append((index, before, after))
-                states = after.detach().requires_grad_()
-            incoming: Any = None
-            while held:
-                index, before, after = held.pop()
-                states = after.detach().requires_grad_()
-                with torch.enable_grad():
-                    total = loss(index, states)
+                    total = loss(index, leaf)
                 totals.append(total.detach())
-                own = gradients.add(total, None, states, parameters)
-                incoming = own if incoming is None else incoming + own
-                del total, states, own
-                incoming = gradients.add(after, incoming, before, parameters)
-                del before, after
-            gradients.add_to(0, incoming)
-        ctx.gradients = gradients
+                incoming.append(backward([total], None, leaf))
+                del total, leaf
+            add([backward(states[::-1], incoming, start)], 0)
+            del state, start, states, incoming
+        ctx.gradients = sums
         return torch.stack(totals).sum()
 
     @staticmethod
@@ -228,31 +233,4 @@ class _OneAtATime(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
-        return None, None, *gradients.scaled(grad)
-
-
-class _Gradients:
-    """Sums of the gradients of some tensors, None for one without any."""
-
-    def __init__(self, count: int) -> None:
-        self._sums: list[Tensor | None] = [None] * count
-
-    def add(self, output: Tensor, gradient: Any, leaf: Tensor, parameters: Any) -> Tensor:
-        """Add the gradients of the parameters; return that of the leaf."""
-        with torch.autocast(leaf.device.type, enabled=False):
-            own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
-        for place, each in enumerate(others, 1):
-            self.add_to(place, each)
-        return torch.zeros_like(leaf) if own is None else own
-
-    def add_to(self, place: int, gradient: Tensor | None) -> None:
-        held = self._sums[place]
-        if held is None:
-            # A copy, which may be changed in place: what autograd returns for two tensors may be one.
-            self._sums[place] = None if gradient is None else gradient.clone()
-        elif gradient is not None:
-            held.add_(gradient)
-
-    def scaled(self, factor: Tensor) -> list[Tensor | None]:
-        """Return the sums times a factor. They are no longer held here."""
-        return [None if each is None else each.mul_(factor.to(each.dtype)) for each in self._sums]
+        return None, None, *(None if each is None else each.mul_(grad.to(each.dtype)) for each in gradients)

@@ -1,28 +1,58 @@
-"""The objective of the paper: next-token prediction.
+"""The objective of the paper, next-token prediction, and the loss terms that a config names.
 
 Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import ObjectiveConfig
+from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
+from ntl.config.targets import locate
 from ntl.losses import JointLoss, ntl_was
-from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
 from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
-from ntl.losses.sums import SumCount, mean
+from ntl.losses.sums import SumCount, diagnostic_sums, mean
 from ntl.models import LMHead, embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
+
+
+def terms_of(
+    config: LossConfig, number_vocab: NumberVocabulary | None, known: Mapping[str, Any] | None = None
+) -> Terms:
+    """Build the loss terms: the functions that the config names, with their options.
+
+    A cost matrix, if the config has one, is built from the values of the number tokens. Without a number term the
+    weight is 0. ``known`` are values of options without a default that the config cannot name, such as the token of
+    the decimal point. UserError: a function does not exist, or lacks such an option.
+    """
+
+    def loss(function: FunctionConfig, **bound: object) -> partial[Any]:
+        found = locate(function._target_)
+        own = [each for each in signature(found).parameters.values() if each.kind == each.KEYWORD_ONLY]
+        required = {each.name for each in own if each.default is each.empty}
+        options = {name: value for name, value in (known or {}).items() if name in required} | function.options | bound
+        if lacking := sorted(required - {*options}):
+            raise UserError(f"loss={config.name}: {function._target_} needs options.{lacking[0]}; give it.")
+        return partial(found, **options)
+
+    terms = Terms(loss(config.base), weight=0.0, implementation=config.implementation.name)
+    if config.number is None:
+        return terms
+    bound = {}
+    if config.cost is not None and number_vocab is not None:
+        bound["cost"] = loss(config.cost)(number_vocab.token_values)
+    return replace(terms, numbers=(loss(config.number, **bound),), weight=config.weight)
 
 
 class NextToken(nn.Module):
@@ -110,7 +140,7 @@ class NextToken(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
             ntl_sum = self._sum(number, logits_BTV, labels, of_number)
         if self.training:
-            labelled, numbers = self._count(labels, loss_weights)
+            labelled, numbers = NextToken.count(self, labels, loss_weights)
             aux_sum = self._router_loss(output, ce_sum) * labelled
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._counted(labels, loss_weights))
@@ -146,7 +176,7 @@ class NextToken(nn.Module):
             implementation=how,
         )
         # The total is divided by the given counts; the log needs the counts of this batch.
-        labelled, numbers = self._count(labels, weights)
+        labelled, numbers = NextToken.count(self, labels, weights)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
     @torch.no_grad()
@@ -171,9 +201,6 @@ class NextToken(nn.Module):
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count, (2,), or the sums of their weights."""
-        return self._count(labels, loss_weights)
-
-    def _count(self, labels: Tensor, loss_weights: Tensor | None) -> Tensor:
         return torch.stack([each.sum() for each in self._counted(labels, loss_weights)])
 
     def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -48,6 +48,8 @@ class _NumberHead(nn.Module):
     the batch by default.
     """
 
+    predicts_tokens = True
+
     def __init__(
         self,
         config: ObjectiveConfig,
@@ -72,9 +74,15 @@ class _NumberHead(nn.Module):
         over = None if counts is None else (counts[0], counts[1])
         return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, over)
 
+    def count(self, labels: Tensor) -> Tensor:
+        """Return how many labels CE and the squared error count, (2,)."""
+        return torch.tensor([labels.numel() * self.predicts_tokens, labels.numel()], device=labels.device)
+
 
 class Regression(_NumberHead):
     """Squared error of a sequence-classification model with one label (paper, Table 4); it predicts no token."""
+
+    predicts_tokens = False
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, counts: Tensor | None = None
@@ -88,10 +96,6 @@ class Regression(_NumberHead):
         errors_B = self.squared_error(outputs_B, (labels - mean) / unit, reduction="none")
         none_B = torch.zeros_like(errors_B)
         return self._joint(none_B, none_B.long(), errors_B, counts)
-
-    def count(self, labels: Tensor) -> Tensor:
-        """Return how many labels CE and the squared error count, (2,)."""
-        return torch.tensor([0, labels.numel()], device=labels.device)
 
 
 class MaskedNumber(_NumberHead):
@@ -112,7 +116,3 @@ class MaskedNumber(_NumberHead):
         ce_B = self.terms.base(output.logits, labels, reduction="none")
         errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
         return self._joint(ce_B, torch.ones_like(labels), errors_B, counts)
-
-    def count(self, labels: Tensor) -> Tensor:
-        """Return how many labels CE and the squared error count, (2,)."""
-        return torch.full((2,), labels.numel(), device=labels.device)

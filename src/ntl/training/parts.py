@@ -35,8 +35,8 @@ from ntl.models.pretrained import checkpoint_activations, embedding_rows
 from ntl.models.special import end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
+from ntl.objectives.next_token import terms_of
 from ntl.objectives.number_heads import scale_targets
-from ntl.objectives.terms import terms_of
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
 from ntl.system.hub import identity

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
-from ntl.losses.diagnostics import DIAGNOSTICS
+from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key

@@ -14,9 +14,8 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config.trainer import Normalization
 from ntl.losses import JointLoss
-from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
-from ntl.losses.sums import FLAT, HEAD, means
+from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
