@@ -14,7 +14,7 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.results import read_record
 from ntl.training import tracking
-from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
+from ntl.training.tracking import MetricsFile, Mirror, read_metrics
 from ntl.training.train import train
 
 
@@ -50,16 +50,16 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) ->
 
 
 def _started(config: Config, folder: Path, warn: Callable[[str], object] = print) -> Any:
-    tracker = mirror(config.tracking, warn)
+    tracker = Mirror(config.tracking, warn)
     tracker.start(config, folder, 1234)
     return tracker
 
 
 @pytest.fixture
-def make_tracker(tmp_path: Path) -> Callable[[], tuple[WandbMirror, list[str]]]:
+def make_tracker(tmp_path: Path) -> Callable[[], tuple[Mirror, list[str]]]:
     """A mirror that has started, and the list of its warnings."""
 
-    def make() -> tuple[WandbMirror, list[str]]:
+    def make() -> tuple[Mirror, list[str]]:
         said: list[str] = []
         return _started(compose(["tracking=wandb"]), tmp_path, said.append), said
 
@@ -140,17 +140,17 @@ def test_when_wandb_is_told(tracking: str, environment: dict[str, str], to_wandb
         monkeypatch.setenv(name, value)
     config = compose([f"tracking={tracking}"])
     assert config.tracking.to_wandb is to_wandb
-    assert type(mirror(config.tracking, print)) is (WandbMirror if to_wandb else NoMirror)
+    assert Mirror(config.tracking, print).works is to_wandb
     assert run_id(config) == run_id(compose())
     monkeypatch.setenv("RANK", "1")  # the first rank alone is mirrored
-    assert type(mirror(config.tracking, print)) is NoMirror
+    assert not Mirror(config.tracking, print).works
 
 
 def test_settings_of_a_mirror_that_is_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    mirror(compose().tracking, said.append)
+    Mirror(compose().tracking, said.append)
     assert said == []
-    mirror(compose(["tracking.project=mine"]).tracking, said.append)
+    Mirror(compose(["tracking.project=mine"]).tracking, said.append)
     assert len(said) == 1
     assert said[0].startswith("W&B is off")
 

@@ -129,7 +129,7 @@ def _of_the_run(config: Any) -> Iterator[Rule]:
     is_one = not config.base or BASE.fullmatch(config.base)
     yield "base", not is_one, f"give the id of a run in {config.output_dir} and a step, as ID@8000."
     tracking = config.tracking
-    is_set = tracking.name == "none" and replace(tracking, name="", _target_="") != type(tracking)("", "")
+    is_set = tracking.name == "none" and replace(tracking, name="") != type(tracking)(name="")
     yield "tracking", is_set, "its other settings are those of W&B; add tracking=wandb, or leave them out."
 
 

@@ -25,7 +25,6 @@ class ScaleConfig:
 class TrackingConfig:
     """Where metrics.jsonl is mirrored: `wandb` is Weights & Biases, offline where no key is set."""
 
-    _target_: str = "ntl.training.tracking.auto"
     name: str = setting("auto", "The choice of the group; `auto` is W&B if `WANDB_API_KEY` or `WANDB_MODE` is set.")
     project: str = setting("ntl", "The project there.")
     entity: str = setting("", "The user or team there; empty: the key's own.")

@@ -21,7 +21,6 @@ ROOMS = {
     "loss.number._target_": "ntl.losses",
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
-    "tracking._target_": "ntl.training.tracking",
 }
 # Old module, or function, -> its present one: configs of old runs contain the old names.
 MOVED = {
@@ -46,12 +45,11 @@ MOVED = {
     "ntl.models.gpt2.build": "ntl.models.causal.build_gpt2",
     "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
     "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",
-    "ntl.training.tracking.TensorboardMirror": "ntl.training.tracking.NoMirror",
     **{f"ntl.training.objectives.{name}": f"ntl.objectives.{name}" for name in ("mtp", "next_token", "number_heads")},
     **{f"ntl.training.objectives.{name}": "ntl.objectives.number_heads" for name in ("masked_number", "regression")},
 }
 # Withdrawn settings, as dotted keys such as "trainer.keep_best": stored configs still have them.
-DROPPED: tuple[str, ...] = ("code",)
+DROPPED: tuple[str, ...] = ("code", "tracking._target_")
 # The keys whose values are dotted paths.
 NAMING = ("_target_", "collator")
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.

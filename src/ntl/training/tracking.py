@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ntl.config import Config, build
+from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
 from ntl.system.errors import needs
@@ -72,49 +72,42 @@ def _public(values: Mapping[str, Any]) -> dict[str, Any]:
     return {named(name): value for name, value in values.items() if isinstance(value, int | float)}
 
 
-class NoMirror:
-    """The mirror of ``tracking=none``, which does nothing; base class of W&B's.
+class Mirror:
+    """Mirrors metrics.jsonl to a W&B run of the run's id, if the config asks for it; the first rank alone.
 
     Whatever the service raises, the run continues: one warning is printed, and nothing more is sent.
     """
 
-    def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
-        self.tracking, self.warn, self.works = tracking, warn, True
+    def __init__(self, tracking: TrackingConfig, warn: Callable[[str], object]) -> None:
+        self.tracking, self.warn = tracking, warn
+        self.works = tracking.to_wandb and is_first()
+        if tracking.name == "auto" and not tracking.to_wandb and tracking != TrackingConfig():
+            warn("W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=.")
 
     def start(self, config: Config, folder: Path, parameters: int) -> None:
         """Begin the run of a folder; nothing is sent or written before."""
-        values = {key: value for key, value in plain(config).items() if key != "tracking"}
-        self._try(self._start, config, folder, redacted({**values, "parameters": parameters}))
+        self._try(lambda: self._start(config, folder, parameters))
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
         values = _public({name: value for name, value in line.items() if name != "step"})
-        self._try(self._log, values, int(line["step"]))
+        self._try(lambda: self._run.log(values, step=int(line["step"])))
 
     def finish(self, summary: Mapping[str, float | None]) -> None:
         """Show the final metrics, and close."""
-        self._try(self._finish, _public(summary))
+        self._try(lambda: self._run.summary.update(_public(summary)))
+        self._try(lambda: self._run.finish())
 
-    def _try(self, action: Callable[..., None], *args: Any) -> None:
+    def _try(self, action: Callable[[], object]) -> None:
         if self.works:
             try:
-                action(*args)
+                action()
             except Exception as error:
                 self.works = False
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
                 self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
-    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None: ...
-
-    def _log(self, values: Mapping[str, Any], step: int) -> None: ...
-
-    def _finish(self, summary: Mapping[str, Any]) -> None: ...
-
-
-class WandbMirror(NoMirror):
-    """Mirrors the metrics to a W&B run of the run's id, whose client sends them from a process of its own."""
-
-    def _start(self, config: Config, folder: Path, settings: dict[str, Any]) -> None:
+    def _start(self, config: Config, folder: Path, parameters: int) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
@@ -125,6 +118,7 @@ class WandbMirror(NoMirror):
             for left in folder.glob(f"wandb/offline-run-*-{folder.name}"):
                 shutil.rmtree(left, ignore_errors=True)
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
+        values = {key: value for key, value in plain(config).items() if key != "tracking"}
         self._run: Any = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
@@ -134,7 +128,7 @@ class WandbMirror(NoMirror):
             id=folder.name,
             name=folder.name,
             dir=str(folder),
-            config=settings,
+            config=redacted({**values, "parameters": parameters}),
             mode=mode,
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
@@ -142,24 +136,3 @@ class WandbMirror(NoMirror):
             # Also bounds the wait at the exit of the process, where the client uploads what is left.
             settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
         )
-
-    def _log(self, values: Mapping[str, Any], step: int) -> None:
-        self._run.log(values, step=step)
-
-    def _finish(self, summary: Mapping[str, Any]) -> None:
-        self._run.summary.update(summary)
-        self._run.finish()
-
-
-def auto(tracking: TrackingConfig, *, warn: Callable[[str], None]) -> NoMirror:
-    """Return W&B's mirror if the environment asks for it (``TrackingConfig.to_wandb``), else none."""
-    if tracking.to_wandb:
-        return WandbMirror(tracking, warn=warn)
-    if tracking.name == "auto" and tracking != TrackingConfig():
-        warn("W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=.")
-    return NoMirror(tracking, warn=warn)
-
-
-def mirror(tracking: TrackingConfig, warn: Callable[[str], None]) -> NoMirror:
-    """Build the mirror that the config asks for; on all ranks but the first it does nothing."""
-    return build(tracking, warn=warn) if is_first() else NoMirror(tracking, warn=warn)

@@ -113,13 +113,13 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     from ntl.training.decode import decode_additional, decode_splits, decode_validation, splits_of
     from ntl.training.parts import RunParts
     from ntl.training.record import ProgressLines, banner, build_record, summary
-    from ntl.training.tracking import METRICS, MetricsFile, mirror
+    from ntl.training.tracking import METRICS, MetricsFile, Mirror
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
-    parts, stop, tracker = RunParts(config, say, prepared), StopOnSignal(), mirror(config.tracking, say)
+    parts, stop, tracker = RunParts(config, say, prepared), StopOnSignal(), Mirror(config.tracking, say)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
