@@ -106,8 +106,7 @@ def test_a_checkpoint_that_is_none_or_beyond_the_last_step(finished: Path, small
 
 def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> None:
     config = small("trainer.logging_steps=100", "trainer.save_steps=4", "trainer.max_steps=8", "trainer.lr=1e30")
-    told = r"training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; no"
-    with pytest.raises(Diverged, match=told):
+    with pytest.raises(Diverged, match="training loss is nan at step 3; no checkpoint was saved before;"):
         train(config)
     assert not list((_folder(config) / "checkpoints").glob("checkpoint-*"))
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -149,46 +148,23 @@ def test_the_plateau_watches_the_validation_ce(parts) -> None:
     assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
 
 
-def _poison(parts: RunParts, monkeypatch: pytest.MonkeyPatch, step: int, value: float) -> list[set[tuple[int, ...]]]:
-    """Break a weight in the forward of step ``step``; the list receives that step's inputs, batch by batch."""
-    trainer_class, seen = ObjectiveTrainer, []
-    original = trainer_class.training_step
-
-    def training_step(self: ObjectiveTrainer, model: Any, inputs: Any, *args: Any) -> Any:
-        if self.state.global_step == step - 1:
-            rows = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
-            seen.append({tuple(token for token, real in zip(*row, strict=True) if real) for row in rows})
-            with torch.no_grad():
-                next(iter(parts.model.parameters())).fill_(value)
-        return original(self, model, inputs, *args)
-
-    monkeypatch.setattr(trainer_class, "training_step", training_step)
-    return seen
-
-
-@pytest.mark.parametrize("normalization", ["step", "micro_batch"])
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
-    normalization: str, parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found at the log line of step 8, it is of step 6, and of both batches of that step."""
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found at the log line of step 8, it is of step 6, where a weight broke."""
     batches = ["trainer.batch_size=5", "trainer.accumulation_steps=2"]
-    settings = [*batches, f"trainer.normalization={normalization}", "trainer.max_steps=9", "trainer.save_steps=4"]
-    made = parts(*settings)
-    trainer = _trainer(made)
-    seen = _poison(made, monkeypatch, 6, math.inf)
-    with pytest.raises(Diverged) as raised:
+    made = parts(*batches, "trainer.max_steps=9", "trainer.save_steps=4")
+    trainer, original = _trainer(made), ObjectiveTrainer.training_step
+
+    def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
+        if self.state.global_step == 5:
+            with torch.no_grad():
+                next(iter(made.model.parameters())).fill_(math.inf)
+        return original(self, *args)
+
+    monkeypatch.setattr(ObjectiveTrainer, "training_step", training_step)
+    last = _checkpoints(made) / "checkpoint-4"
+    with pytest.raises(Diverged, match=rf"^the training loss is nan at step 6; the last good checkpoint is {last}; "):
         trainer.train()
-    message = str(raised.value)
-    assert re.match(r"the training loss is nan at step 6; its examples: train/\d{5}, ", message)
-    named = re.findall(r"train/\d{5}", message)
-    assert len(named) == len(set(named)) == 10
-    rows = {row["id"]: place for place, row in enumerate(made.rows("train"))}
-    encoded = made.encoded("train")
-    examples = [encoded[rows[name]] for name in named]
-    inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
-    assert [set(inputs[:5]), set(inputs[5:])] == seen
-    assert f"the last good checkpoint is {_checkpoints(made) / 'checkpoint-4'};" in message
-    assert [path.name for path in _checkpoints(made).iterdir()] == ["checkpoint-4"]
+    assert [*_checkpoints(made).iterdir()] == [last]
 
 
 TRAJECTORY = [

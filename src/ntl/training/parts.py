@@ -148,11 +148,6 @@ class RunParts:
             self._encoded[split] = encoded
         return self._encoded[split]
 
-    def example_id(self, split: str, index: int) -> str:
-        """Return the id of an example of ``encoded(split)``."""
-        encoded = self.encoded(split)
-        return f"{split}/block/{index}" if isinstance(encoded, Packed) else self.rows(split)[index]["id"]
-
     @cached_property
     def collator(self) -> Any:
         """Collates encoded examples into a padded batch.

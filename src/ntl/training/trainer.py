@@ -100,9 +100,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.best:
             self.add_callback(self.best)
         self.masking = parts.masking()
-        # Number, example indices (B,) and losses of the batches of this rank's steps since the loss was last known to
-        # be finite. They stay on their device, so that recording them does not wait for the GPU.
-        self.recent: list[tuple[int, list[torch.Tensor], list[torch.Tensor]]] = []
+        # This rank's steps since the loss was last known to be finite, and the losses of their batches, which stay on
+        # their device, so that recording them does not wait for the GPU.
+        self.recent: list[tuple[int, list[torch.Tensor]]] = []
         # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
         # With masking, the numbers of masked tokens and of all tokens follow.
         self.num_losses = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
@@ -139,7 +139,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if not batches:
             return batches, None
         indices = [batch.pop(INDEX) for batch in batches]
-        self.recent.append((self.state.global_step + 1, indices, []))
+        self.recent.append((self.state.global_step + 1, []))
         if self.masking:
             step, size, ranks = self.state.global_step, self._train_batch_size, self.args.world_size
             for number, (batch, examples) in enumerate(zip(batches, indices, strict=True)):
@@ -192,7 +192,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
-        self.recent[-1][2].append(loss.detach())
+        self.recent[-1][1].append(loss.detach())
         tokens = inputs["attention_mask"].sum()
         if "decoder_input_ids" in inputs:
             tokens = tokens + (inputs["labels"] != IGNORE_INDEX).sum()
@@ -258,16 +258,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             del self.recent[:-1]  # the update of the last one may still have broken the weights
 
     def _diverged(self, what: str) -> Diverged:
-        nothing = (self.state.global_step, [], [])
-        broken = [step for step in self.recent if not all(bool(torch.isfinite(loss)) for loss in step[2])]
-        step, indices, _ = [*broken[:1], *self.recent[-1:], nothing][0]
-        examples = [self.parts.example_id("train", int(index)) for batch in indices for index in batch]
+        broken = [step for step, losses in self.recent if not all(map(torch.isfinite, losses))]
+        step = [*broken, *(step for step, _ in self.recent[-1:]), self.state.global_step][0]
         checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
-        return Diverged(
-            f"{what} at step {step}; its examples: {', '.join(examples) or 'none'}; "
-            f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
-            "a lower trainer.lr or trainer.max_grad_norm may help."
-        )
+        last = f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+        return Diverged(f"{what} at step {step}; {last}; a lower trainer.lr or trainer.max_grad_norm may help.")
 
     def _read_and_reset_meters(self) -> dict[str, float]:
         loss, *parts = self._sum_over_ranks(torch.cat([self.meters, self.diagnosed])).tolist()
