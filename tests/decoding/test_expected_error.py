@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from tree_models import END, MODELS, TreeTokenizer, V, answer_logits, prompts
 
-from ntl.decoding.expected_error import KINDS, expected_error, number_masses
-from ntl.decoding.tree import ENDS, START, NumberTokens, advance
+from ntl.decoding.tree import ENDS, KINDS, START, NumberTokens, advance, expected_error, number_masses
 from ntl.numbers import parse_number
 
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]

@@ -9,8 +9,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.decoding.expected_error import answer_errors, expected_error, number_masses
-from ntl.decoding.tree import NumberTokens
+from ntl.decoding.tree import NumberTokens, answer_errors, expected_error, number_masses
 from ntl.losses import cross_entropy
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary

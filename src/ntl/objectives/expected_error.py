@@ -23,7 +23,7 @@ class ExpectedError(NextToken):
 
     The prompt of a row is its input up to the first label. The number term of the result is the sum of these errors,
     and its count the number of these rows. ``errors(model, prompts, targets)`` is
-    `ntl.decoding.expected_error.answer_errors`, and ``tokens`` what it takes for tokens of numbers.
+    `ntl.decoding.tree.answer_errors`, and ``tokens`` what it takes for tokens of numbers.
     """
 
     def __init__(

@@ -26,8 +26,7 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
-from ntl.decoding.expected_error import answer_errors
-from ntl.decoding.tree import NumberTokens
+from ntl.decoding.tree import NumberTokens, answer_errors
 from ntl.evaluation.ridge import Ridge
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
