@@ -11,12 +11,10 @@ row whose number logits are all -inf counts as uniform among them, and has no gr
 
 Reductions: "sum" adds the losses of the positions that count. "mean" divides this sum by the number of these positions,
 or by 1 if there are none: it is then an exact 0 that still has a graph. "none" returns a tensor of the shape of
-`labels`, with 0 at positions that do not count. `count_labels` and `count_number_labels` return the denominators, for
-means over several batches.
+`labels`, with 0 at positions that do not count. `count_labels` and `count_number_labels` return the denominators.
 
-`ce_ntl` computes cross-entropy and number loss together from logits, `linear_ce_ntl` from hidden states. They return
-the same values in less time and memory, because the gradient is computed together with the loss. `NumberTokenLoss`
-wraps both as a module for use with any trainer.
+`ce_ntl` computes cross-entropy and number loss together from logits, `linear_ce_ntl` from hidden states, in less time
+and memory. `NumberTokenLoss` wraps both as a module for use with any trainer.
 
 Shape suffixes in all modules: V vocabulary, K number tokens, D hidden size, N the positions that count, in the order of
 the labels, M those of them whose label is a number.

@@ -14,8 +14,6 @@ from ntl.losses.kinds import register
 from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
-_DIGIT_SPAN = 9
-
 
 def ntl_was_cdf(
     logits: Logits,
@@ -86,7 +84,7 @@ def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor
     above_NJ = difference_NK.flip(-1).cumsum(dim=-1).flip(-1)[:, 1:]
     mass_NJ = (q_NK + target_NK)[:, order_K].detach().cumsum(dim=-1)[:, :-1]
     # For digits the rounding error is below 1e-6, and the sum from below keeps earlier results bit-identical.
-    is_above_NJ = (mass_NJ > 1) & (sorted_K[-1] - sorted_K[0] > _DIGIT_SPAN)
+    is_above_NJ = (mass_NJ > 1) & (sorted_K[-1] - sorted_K[0] > 9)
     return torch.where(is_above_NJ, -above_NJ, below_NJ), sorted_K.diff()
 
 

@@ -15,7 +15,6 @@ from ntl.losses.kinds import Terms, import_all
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
-    Weights,
     aligned,
     check_reduction,
     check_width,
@@ -32,15 +31,13 @@ from ntl.numbers import NumberVocabulary
 # 0.6 to 0.7 of the time of "reference".
 FASTER_FROM = 2048
 
-Counts = tuple[Tensor | float | None, Tensor | float | None]
-
 
 def ce_ntl(
     logits: Tensor,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
-    kind: str = "was",
+    kind: str | Terms = "was",
     weight: float = 0.3,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -58,7 +55,8 @@ def ce_ntl(
         logits: (..., V). They are not shifted against the labels.
         labels: (...).
         kind: The number loss, a registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" and "emo"
-            replace it. Several are joined by "+", as in "gce+was_cdf" or "was+crps"; their number losses are added.
+            replace it. Several are joined by "+", as in "gce+was_cdf" or "was+crps"; their number losses are added. Or
+            `ntl.losses.kinds.Terms`, which have their own weight and options.
         reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
             number labels (for number_level of numbers, for ntil of rows), or by the given counts. "sum" does not
             divide. "none" returns base + weight × number at each position, (...); it is always computed by "reference".
@@ -81,19 +79,44 @@ def ce_ntl(
             possible.
         RuntimeError: A backward pass through "fused" has create_graph=True.
     """
-    return joint_loss(
-        Terms.of(kind, weight, options),
-        logits,
-        labels,
-        number_vocab,
-        head=head,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        counts=(base_count, number_count),
-        loss_weights=loss_weights,
-        implementation=implementation,
-        inplace=inplace,
-    )
+    terms = Terms.of(kind, weight, options) if isinstance(kind, str) else kind
+    inputs, shape = logits, labels.shape
+    if head is not None and (inputs.shape[:-1] != labels.shape or inputs.shape[-1:] != head.weight.shape[-1:]):
+        raise ValueError(
+            f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
+            f"{tuple(inputs.shape)}, {tuple(head.weight.shape)}, {tuple(labels.shape)}"
+        )
+    weights = checked_weights(loss_weights, inputs, labels, ignore_index)
+    inputs, labels = aligned(inputs, labels)
+    weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
+    known = [kind for kind in terms.kinds if kind is not None and kind.one_weight]
+    if loss_weights is not None and loss_weights.shape != shape and known:
+        raise ValueError(f"{known[0].name} knows numbers by their labels: give it one weight for each label")
+    check_width(inputs if head is None else head.weight[:, 0], number_vocab)
+    check_reduction(reduction)
+    given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
+    if base_count is None:
+        base_count = count_labels(labels, ignore_index=ignore_index) if weights is None else weights[0].sum()
+    if number_count is None:
+        counted = terms.counted(labels, number_vocab, ignore_index)
+        number_count = counted.sum() if weights is None else (weights[1] * counted).sum()
+    base_count, number_count = torch.as_tensor(base_count), torch.as_tensor(number_count)
+    one = torch.ones((), device=inputs.device)
+    over = (base_count, number_count) if reduction == "mean" else (one, one)
+
+    def total_of(base: Tensor, number: Tensor) -> Tensor:
+        return total_loss(base, number, over[0], over[1], terms.weight)
+
+    if _is_fast(implementation, terms, inputs, head, inplace, reduction):
+        total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
+    else:
+        logits = inputs if head is None else head.logits(inputs)
+        base = terms.base(logits, labels, **given)
+        number = terms.number(logits, labels, **given) if terms.numbers else torch.zeros_like(base)
+        base, number = map(weighted, (base, number), weights or (None, None))
+        each = (base.view(shape), number.view(shape)) if reduction == "none" else (base.sum(), number.sum())
+        total, sums = total_of(*each), [base.detach().sum(), number.detach().sum()]
+    return JointLoss(total, SumCount(sums[0], base_count), SumCount(sums[1], number_count), torch.zeros_like(sums[0]))
 
 
 def linear_ce_ntl(
@@ -125,55 +148,6 @@ def linear_ce_ntl(
     """
     head = LMHead(lm_head_weight, bias, logit_scale, softcap)
     return ce_ntl(hidden_states, labels, number_vocab, head=head, **arguments)
-
-
-def joint_loss(
-    terms: Terms,
-    inputs: Tensor,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    head: LMHead | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-    counts: Counts = (None, None),
-    loss_weights: Tensor | None = None,
-    implementation: str = "auto",
-    inplace: bool = False,
-) -> JointLoss:
-    """Compute `ce_ntl` for given terms; ``inputs`` are logits, or hidden states, ``counts`` the given denominators."""
-    if head is not None and (inputs.shape[:-1] != labels.shape or inputs.shape[-1:] != head.weight.shape[-1:]):
-        raise ValueError(
-            f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
-            f"{tuple(inputs.shape)}, {tuple(head.weight.shape)}, {tuple(labels.shape)}"
-        )
-    shape = labels.shape
-    weights = checked_weights(loss_weights, inputs, labels, ignore_index)
-    inputs, labels = aligned(inputs, labels)
-    weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
-    known = [kind for kind in terms.kinds if kind is not None and kind.one_weight]
-    if loss_weights is not None and loss_weights.shape != shape and known:
-        raise ValueError(f"{known[0].name} knows numbers by their labels: give it one weight for each label")
-    check_width(inputs if head is None else head.weight[:, 0], number_vocab)
-    check_reduction(reduction)
-    given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
-    base_count, number_count = _counts(terms, labels, given, weights, counts)
-    one = torch.ones((), device=inputs.device)
-    over = (base_count, number_count) if reduction == "mean" else (one, one)
-
-    def total_of(base: Tensor, number: Tensor) -> Tensor:
-        return total_loss(base, number, over[0], over[1], terms.weight)
-
-    if _is_fast(implementation, terms, inputs, head, inplace, reduction):
-        total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
-    else:
-        logits = inputs if head is None else head.logits(inputs)
-        base = terms.base(logits, labels, **given)
-        number = terms.number(logits, labels, **given) if terms.numbers else torch.zeros_like(base)
-        base, number = map(weighted, (base, number), weights or (None, None))
-        each = (base.view(shape), number.view(shape)) if reduction == "none" else (base.sum(), number.sum())
-        total, sums = total_of(*each), [base.detach().sum(), number.detach().sum()]
-    return JointLoss(total, SumCount(sums[0], base_count), SumCount(sums[1], number_count), torch.zeros_like(sums[0]))
 
 
 def is_faster(device: torch.device, width: int) -> bool:
@@ -213,19 +187,6 @@ def _is_fast(
     width = inputs.shape[-1] if head is None else len(head.weight)
     faster = inplace or is_faster(inputs.device, width)
     return terms.knows and faster if chosen == "auto" else chosen != "reference"
-
-
-def _counts(
-    terms: Terms, labels: Tensor, given: dict[str, Any], weights: Weights | None, counts: Counts
-) -> tuple[Tensor, Tensor]:
-    """Return the denominators: those of ``counts``, else the counts of these labels or the sums of their weights."""
-    base, number = counts
-    if base is None:
-        base = count_labels(labels, ignore_index=given["ignore_index"]) if weights is None else weights[0].sum()
-    if number is None:
-        counted = terms.counted(labels, given["number_vocab"], given["ignore_index"])
-        number = counted.sum() if weights is None else (weights[1] * counted).sum()
-    return torch.as_tensor(base), torch.as_tensor(number)
 
 
 # Done on import and not in ``ce_ntl``, because torch.compile cannot trace imports.

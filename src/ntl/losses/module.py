@@ -309,10 +309,8 @@ class NumberTokenLoss(nn.Module):
 
 def _get_logits(outputs: Any) -> Tensor:
     """Return the logits of a transformers model's outputs, a mapping or a tuple."""
-    found = getattr(outputs, "logits", None)
-    if isinstance(outputs, Mapping):
-        found = outputs.get("logits")
-    elif isinstance(outputs, tuple) and outputs and found is None:
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if isinstance(outputs, tuple) and outputs and found is None:
         found = outputs[0]
     if not isinstance(found, Tensor):
         raise TypeError(

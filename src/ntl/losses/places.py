@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntl.losses.kinds import kind_of, kinds, register
 from ntl.losses.lp import expectation
-from ntl.losses.rows import Logits, NumberRows, Reduction, is_number, number_rows, reduce
+from ntl.losses.rows import Logits, Reduction, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -36,9 +36,19 @@ def ntl_number_level(
     With the reduction "none" the loss of a number is at its last digit. The mean is over numbers (`count_numbers`).
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    count = count_numbers(labels, number_vocab, point_id=point_id, ignore_index=ignore_index)
     digits = is_number(rows.labels, number_vocab, ignore_index)
-    return reduce(_relative_errors(rows, digits, point_id), rows, labels, reduction, count)
+    inside, _ = with_points(rows.labels, digits, point_id)
+    number_N = rows.select(numbers_of(inside))
+    place_N = rows.select(before(digits, inside)).to(rows.logits_NK.dtype)
+    counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
+    # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
+    unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
+    total_N = unit_N.new_zeros(unit_N.shape)
+    error_N = total_N.index_add(0, number_N, unit_N * (expectation(rows) - rows.targets_N))
+    label_N = total_N.index_add(0, number_N, unit_N * rows.targets_N)
+    relative_N = error_N.abs() / label_N.abs().clamp(min=1)
+    losses_N = relative_N[number_N].where(rows.select(last_of(inside)), 0.0)
+    return reduce(losses_N, rows, labels, reduction, last_of(inside).sum())
 
 
 def count_numbers(
@@ -55,21 +65,6 @@ def last_digits(
     """Return the mask (..., T) of the last digits of numbers in labels (..., T), where their losses are placed."""
     digits = is_number(labels, number_vocab, ignore_index)
     return last_of(with_points(labels, digits, point_id)[0])
-
-
-def _relative_errors(rows: NumberRows, digits: Tensor, point_id: int | None) -> Tensor:
-    """Return the loss of each row, (N,): a number's at its last digit, 0 at the others."""
-    inside, _ = with_points(rows.labels, digits, point_id)
-    number_N = rows.select(numbers_of(inside))
-    place_N = rows.select(before(digits, inside)).to(rows.logits_NK.dtype)
-    counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
-    # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
-    unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
-    total_N = unit_N.new_zeros(unit_N.shape)
-    error_N = total_N.index_add(0, number_N, unit_N * (expectation(rows) - rows.targets_N))
-    label_N = total_N.index_add(0, number_N, unit_N * rows.targets_N)
-    relative_N = error_N.abs() / label_N.abs().clamp(min=1)
-    return relative_N[number_N].where(rows.select(last_of(inside)), 0.0)
 
 
 def place_weighted(

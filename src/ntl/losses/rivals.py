@@ -102,19 +102,14 @@ def digit_entropy(
     q_NK = rows.logits_NK.softmax(dim=-1)
     losses_N = (q_NK * entropy_NK.masked_fill(q_NK == 0, 0.0)).mean(dim=-1)
     digits = is_number(rows.labels, number_vocab, ignore_index)
-    weight_N = rows.select(_weights(rows.labels, digits, point_id)).to(losses_N.dtype)
-    return reduce(factor * weight_N * losses_N, rows, labels, reduction)
-
-
-def _weights(labels: Tensor, digits: Tensor, point_id: int | None) -> Tensor:
-    """Return the weight of each position (..., T) by its place; undefined outside of numbers."""
-    points = torch.zeros_like(digits) if point_id is None else labels == point_id
+    points = torch.zeros_like(digits) if point_id is None else rows.labels == point_id
     inside = digits | points
     leading = points & first_of(inside)
     begins_with_point = (before(leading, inside) > 0) | leading
     is_fraction = ((before(points, inside) > 0) | points) & ~begins_with_point
     integer = 2 * (after(inside & ~is_fraction, inside) + 1)
-    return torch.where(is_fraction, torch.pow(1.02, -1.0 - before(is_fraction, inside)), integer)
+    weights = torch.where(is_fraction, torch.pow(1.02, -1.0 - before(is_fraction, inside)), integer)
+    return reduce(factor * rows.select(weights).to(losses_N.dtype) * losses_N, rows, labels, reduction)
 
 
 def ntil(

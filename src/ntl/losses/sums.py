@@ -101,8 +101,7 @@ def diagnostic_sums(rows: NumberRows, *, per_example: bool = False) -> Tensor:
     With ``per_example``, for labels (B, T), they are (B, 4). With q the softmax over the number tokens alone, they are
 
     - ``ntl_was``: Σ_k q_k |v_k − y|, unweighted, in value units (`ntl_was`);
-    - ``digit_accuracy``: whether the number token with the largest logit has the label's value. Other tokens are left
-      out, since the number rows have no logits of them;
+    - ``digit_accuracy``: whether the number token with the largest logit has the label's value, whatever text has;
     - ``digit_mae``: |Σ_k q_k v_k − y|, the error of the expected digit in value units (`ntl_mae`).
     """
     # One softmax for both distances: this takes half the time of calling the two losses.

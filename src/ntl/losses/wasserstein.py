@@ -24,7 +24,6 @@ def ntl_was(
 
     This is the Wasserstein-1 distance between q and the label's point mass. The default cost is |v_y − v_k|, in value
     units. The loss is not a proper scoring rule: under uncertainty its optimum is a point mass on the median.
-
     cost is (K, K): finite, with a row for each label token and a column for each predicted token, both in the order of
     number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`).
     """

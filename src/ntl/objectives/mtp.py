@@ -190,7 +190,7 @@ def maybe_again(again: bool, function: Callable[..., Tensor], *args: Any) -> Ten
 class _OneAtATime(torch.autograd.Function):
     """Map the trunk's output and the parameters of the heads to the total; the gradients are computed in the forward.
 
-    The states of a chain are held until its heads' losses have gone backward one after the other, and then follow.
+    The states of a chain are held until its last head is done, and the backward goes from there towards the trunk.
     """
 
     @staticmethod
@@ -198,10 +198,10 @@ class _OneAtATime(torch.autograd.Function):
         sums: list[Any] = [None] * (1 + len(parameters))
         totals = []
 
-        def backward(outputs: list[Tensor], gradients: Any, leaf: Tensor) -> Tensor:
+        def backward(output: Tensor, gradient: Any, leaf: Tensor) -> Tensor:
             """Add the gradients of the parameters; return that of the leaf."""
             with torch.autocast(leaf.device.type, enabled=False):
-                own, *others = torch.autograd.grad(outputs, [leaf, *parameters], gradients, allow_unused=True)
+                own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
             add(others, 1)
             return torch.zeros_like(leaf) if own is None else own
 
@@ -211,19 +211,22 @@ class _OneAtATime(torch.autograd.Function):
                     sums[place] = each.clone() if sums[place] is None else sums[place].add_(each)
 
         for chain in heads.chains:
-            state = start = trunk.detach().requires_grad_()
-            with torch.enable_grad():
-                states = [state := heads.state(index, state) for index in chain]
-            incoming = []
-            for index, state in zip(reversed(chain), reversed(states), strict=True):
-                leaf = state.detach().requires_grad_()
+            after, held, incoming = trunk, [], None
+            for index in chain:
+                before = after.detach().requires_grad_()
+                with torch.enable_grad():
+                    after = heads.state(index, before)
+                held.append((index, before, after))
+            while held:
+                index, before, after = held.pop()
+                leaf = after.detach().requires_grad_()
                 with torch.enable_grad():
                     total = loss(index, leaf)
                 totals.append(total.detach())
-                incoming.append(backward([total], None, leaf))
-                del total, leaf
-            add([backward(states[::-1], incoming, start)], 0)
-            del state, start, states, incoming
+                own = backward(total, None, leaf)
+                incoming = backward(after, own if incoming is None else incoming + own, before)
+                del total, leaf, own, before, after
+            add([incoming], 0)
         ctx.gradients = sums
         return torch.stack(totals).sum()
 

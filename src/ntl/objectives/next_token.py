@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.config.targets import locate
-from ntl.losses import JointLoss, ntl_was
-from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
+from ntl.losses import JointLoss, ce_ntl, ntl_was
+from ntl.losses.joint import is_faster, linear_number_rows
 from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
@@ -164,17 +164,9 @@ class NextToken(nn.Module):
     def _joint_loss(
         self, inputs: Tensor, labels: Tensor, counts: Any, weights: Tensor | None, how: str, head: LMHead | None = None
     ) -> JointLoss:
-        joint = joint_loss(
-            self.terms,
-            inputs,
-            labels,
-            self._number_vocab_on(inputs.device),
-            head=head,
-            ignore_index=IGNORE_INDEX,
-            counts=(counts[0], counts[1]),
-            loss_weights=weights,
-            implementation=how,
-        )
+        over = {"base_count": counts[0], "number_count": counts[1]}
+        how_to: dict[str, Any] = {"kind": self.terms, "head": head, "loss_weights": weights, "implementation": how}
+        joint = ce_ntl(inputs, labels, self._number_vocab_on(inputs.device), **over, **how_to)
         # The total is divided by the given counts; the log needs the counts of this batch.
         labelled, numbers = NextToken.count(self, labels, weights)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
