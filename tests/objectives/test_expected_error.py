@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.decoding.tree import NumberTokens, answer_errors, expected_error, number_masses
+from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.losses import cross_entropy
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
@@ -44,8 +44,8 @@ def objective() -> ExpectedError:
     network = GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
     config = ExpectedErrorConfig(weight=0.3, kind="crps", outside=0.5, num_beams=50)
     given: dict[str, Any] = {"model": network, "terms": Terms.of("ce", 0.0, {}), "number_vocab": VOCAB}
-    errors = partial(answer_errors, tokens=TOKENS, kind=config.kind, outside=config.outside, **LIMITS)
-    return ExpectedError(config, tokens=TOKENS, errors=errors, **given)
+    given["error"] = partial(expected_error, kind=config.kind, outside=config.outside)
+    return ExpectedError(config, tokens=TOKENS, masses=partial(number_masses, tokens=TOKENS, **LIMITS), **given)
 
 
 # Question, answer and its number; the third is none, and the last has no label.

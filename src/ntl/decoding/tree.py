@@ -168,21 +168,6 @@ def expected_error(
     return error_E - outside * log_masses.logsumexp(dim=1)
 
 
-def answer_errors(
-    model: Any,
-    inputs: Mapping[str, Tensor],
-    targets: Sequence[float],
-    *,
-    tokens: NumberTokens,
-    kind: str,
-    outside: float,
-    **limits: Any,
-) -> Tensor:
-    """Return the `expected_error` of a model's answer to each prompt, (E,) with a graph."""
-    values, log_masses = number_masses(model, inputs, tokens, **limits)
-    return expected_error(values, log_masses, values.new_tensor(targets), kind=kind, outside=outside)
-
-
 def search(
     model: Any,
     inputs: Mapping[str, Tensor],

@@ -22,15 +22,21 @@ class ExpectedError(NextToken):
     """`NextToken`, and weight times the `expected_error` of each row whose labels write a number.
 
     The prompt of a row is its input up to the first label. The number term of the result is the sum of these errors,
-    and its count the number of these rows. ``errors(model, prompts, targets)`` is
-    `ntl.decoding.tree.answer_errors`, and ``tokens`` what it takes for tokens of numbers.
+    and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are the functions
+    of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
     """
 
     def __init__(
-        self, config: ExpectedErrorConfig, *, tokens: Any, errors: Callable[..., Tensor], **given: Any
+        self,
+        config: ExpectedErrorConfig,
+        *,
+        tokens: Any,
+        masses: Callable[..., tuple[Tensor, Tensor]],
+        error: Callable[..., Tensor],
+        **given: Any,
     ) -> None:
         super().__init__(config, **given)
-        self.settings, self.tokens, self.errors = config, tokens, errors
+        self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
@@ -43,7 +49,8 @@ class ExpectedError(NextToken):
         if targets:
             rows = torch.tensor([*targets], device=labels.device)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows])
-            errors_E = self.errors(self.model, prompts, [*targets.values()])
+            values, log_masses = self.masses(self.model, prompts)
+            errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
         errors = errors_B.sum() if self.training else errors_B
         over = joint.number.count if counts is None or not self.training else counts[1]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -26,7 +26,7 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
-from ntl.decoding.tree import NumberTokens, answer_errors
+from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.evaluation.ridge import Ridge
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
@@ -228,8 +228,8 @@ class RunParts:
         if isinstance(settings := self.config.objective, ExpectedErrorConfig):
             tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(self.model, self.tokenizer), self.device)
             limits = {"num_beams": settings.num_beams, "max_new_tokens": self.encoded("train").about["longest_answer"]}
-            errors = partial(answer_errors, tokens=tokens, kind=settings.kind, outside=settings.outside, **limits)
-            more = {"tokens": tokens, "errors": errors}
+            error = partial(expected_error, kind=settings.kind, outside=settings.outside)
+            more = {"tokens": tokens, "masses": partial(number_masses, tokens=tokens, **limits), "error": error}
         return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab, **more)
 
     def masking(self) -> Masking | None:
@@ -277,22 +277,11 @@ class RunParts:
         ):
             if about[lost]:
                 self.say(f"{about[lost]:,} of {total:,} {named} examples {what}; {remedy}.")
-        if "excluded" not in about:
-            return
-        excluded, numbers = about["excluded"], about["numbers"]
-        pattern = f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}"
-        if not excluded:
-            self.say(f"{pattern}: it matches no number of the {named} answers.")
-        elif excluded == numbers:
-            self.say(f"{pattern}: it matches every number of the {named} answers: none is in the number loss.")
-        elif split == "train":
-            self.say(f"{pattern}: it leaves {excluded:,} of {numbers:,} number tokens out of the number loss.")
-
-
-def _texts(rows: TextRows) -> Iterator[str]:
-    for row in islice(rows, TRAINING_ROWS):
-        yield row["question"]
-        yield row["answer"]
+        if "excluded" in about and (split == "train" or about["excluded"] in (0, about["numbers"])):
+            self.say(
+                f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
+                f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
+            )
 
 
 def tokenizer_for(
@@ -313,5 +302,6 @@ def tokenizer_for(
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():
         sweep(cache_dir, ".*.part-*")
-        train_tokenizer(_texts(rows()), folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
+        texts = (row[name] for row in islice(rows(), TRAINING_ROWS) for name in ("question", "answer"))
+        train_tokenizer(texts, folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
     return load_tokenizer(str(folder), kind=kind, **options)

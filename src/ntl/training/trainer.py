@@ -154,11 +154,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         weights = {LOSS_WEIGHTS: batch[LOSS_WEIGHTS]} if LOSS_WEIGHTS in batch else {}
         return self._objective().count(batch["labels"], **weights)
 
-    def _sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
-        if self.args.world_size == 1:
-            return values
-        total: Any = self.accelerator.reduce(values, reduction="sum")
-        return total
+    def _sum_over_ranks(self, values: torch.Tensor) -> Any:
+        return self.accelerator.reduce(values, reduction="sum")
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
