@@ -6,8 +6,8 @@ labels (...), or (..., T, V) and (..., T) where digits make numbers. No loss shi
 in float32; float32 and float64 inputs keep their type. Positions that do not count are dropped before anything is
 computed on them, so that NaN or inf in their logits reaches neither the loss nor the gradient.
 
-Number losses count the positions whose label is a number, cross-entropies all labels, unless a loss says otherwise. A
-row whose number logits are all -inf counts as uniform among them, and has no gradient.
+Number losses count the positions whose label is a number, cross-entropies all labels. A row whose number logits are all
+-inf counts as uniform among them, and has no gradient. A loss says where it differs.
 
 Reductions: "sum" adds the losses of the positions that count. "mean" divides this sum by the number of these positions,
 or by 1 if there are none: it is then an exact 0 that still has a graph. "none" returns a tensor of the shape of

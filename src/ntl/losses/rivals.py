@@ -1,4 +1,11 @@
-"""Losses that others proposed, as their released code computes them: SMMD, DIST2, DEL, NTIL and EMO."""
+"""Losses that others proposed, as their released code computes them.
+
+SMMD, the smooth maximum mean discrepancy (arXiv 2606.27731): a kernel score between distributions of values. DIST2Loss
+(arXiv 2503.02379): a soft target that falls with the squared distance, among number tokens alone. DEL, the digit
+entropy loss (arXiv 2605.20369): binary cross-entropies of digits, weighted by place. NTIL, the numerical token
+integrity loss (arXiv 2505.13077): distances of digits and of the numbers they write. EMO, earth mover distance
+optimisation (arXiv 2310.04691): a transport cost between embeddings, over all tokens.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +36,7 @@ def smmd(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return rᵀMr with r = q − e_y and M = (1 − α)·G + α·diag(G·1), as the authors' code (581fde6) does.
+    """Return SMMD, rᵀMr with r = q − e_y and M = (1 − α)·G + α·diag(G·1), as the authors' code (581fde6) does.
 
     q is the softmax over the K number tokens alone, e_y the label's point mass, G_ij = exp(−½ (d_ij/σ)²), (K, K), and d
     the distance of two values, squashed from 1 to 9 (`squashed_cost`), as those of digits are. α is by default

@@ -55,7 +55,7 @@ def ntl_was_vocab(
 
     Unlike `ntl_was` it penalises mass on text tokens at a number label. text_cost is 1.01 times the largest cost by
     default, which the ntloss package calls reweigh. With a text_cost below the largest cost, moving mass to text can
-    lower the loss. Not in the paper. cost is as in `ntl_was`.
+    lower the loss. Not in the paper. cost is as in `ntl_was`; a row whose number logits are all -inf costs text_cost.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     log_p_NK = rows.log_p_NK
