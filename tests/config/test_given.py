@@ -81,7 +81,7 @@ REFUSED = {
     "model=hf model.path=owner/name model.file=a.gguf": "a GGUF file is read from a folder",
     "model=hf model.path={t5} dataset=text dataset.path=a.txt": "plain text is learned from left to right",
     "model=rt_tiny model.path={t5} model.pretrained=true": "scale=tiny is meant for random weights; add scale=finetune",
-    "model=hf model.path=owner/name": "model owner/name: not in the local cache, and HF_HUB_OFFLINE is set",
+    "model=hf model.path=owner/name": "model owner/name: not in the local cache, and ",
 }
 
 

