@@ -9,7 +9,7 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR, choices
-from ntl.config.given import other_shape
+from ntl.config.model import other_shape
 
 DATA = "dataset=noisy_numbers"
 

@@ -13,9 +13,16 @@ import pytest
 from ntl.config import UserError
 from ntl.data import raw
 from ntl.data.raw import Missing
-from ntl.data.sets import deepmind
-from ntl.data.sets.deepmind import OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts, generate, members
-from ntl.data.sets.mathematics import answer_of
+from ntl.data.sets import mathematics
+from ntl.data.sets.mathematics import (
+    OFFICIAL_ARCHIVE,
+    OFFICIAL_TREE,
+    Texts,
+    answer_of,
+    find_texts,
+    generate,
+    members,
+)
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
 WANTED = {EASY: 3, TEST: 2}
@@ -38,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
 
     monkeypatch.setattr(raw, "download", download)
     if "generator" not in request.node.name:
-        monkeypatch.setattr(deepmind, "generate", no_generator)
+        monkeypatch.setattr(mathematics, "generate", no_generator)
     return asked
 
 
@@ -185,7 +192,7 @@ def installed(data_dir: Path) -> Path:
 def test_the_generator_writes_what_is_missing_by_seeds_of_the_names(
     installed: Path, silent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deepmind, "LEAST", 300)
+    monkeypatch.setattr(mathematics, "LEAST", 300)
     texts = find_texts({TEST: 3, SUMS: 1}, installed, silent.append)
     assert (texts.source["kind"], len(texts.lines[SUMS])) == ("generator", 2 * 300)  # one order for every config
     seed = zlib.crc32(b"interpolate/m")
@@ -206,7 +213,7 @@ def test_a_failure_of_the_generator_is_one_line_and_leaves_no_file(installed: Pa
 
 
 def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepmind, "PINS", ("mathematics-dataset==0",))
+    monkeypatch.setattr(mathematics, "PINS", ("mathematics-dataset==0",))
     for name in ("PIP_NO_INDEX", "PIP_NO_CACHE_DIR"):
         monkeypatch.setenv(name, "1")
     with pytest.raises(Missing, match=r"cannot be had: pip: ERROR: .*mathematics-dataset==0; put .* instead\.$"):
@@ -216,7 +223,7 @@ def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch:
 
 @pytest.mark.soak
 def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: Any) -> None:
-    monkeypatch.setattr(deepmind, "LEAST", 200)
+    monkeypatch.setattr(mathematics, "LEAST", 200)
     longer = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
     try:
         generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
@@ -234,4 +241,4 @@ def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest
         assert whole.startswith((tmp_path / "tree" / name).read_bytes())
 
 
-PIN = f"{deepmind.PINS[0]},"
+PIN = f"{mathematics.PINS[0]},"

@@ -14,9 +14,21 @@ from ntl.config import UserError, compose
 from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets import generated
-from ntl.data.sets.generated import Generated, PolynomialArithmetic, StarGraph, side_of
+from ntl.data.sets.generated import (
+    FIRST,
+    KEYS,
+    SECOND,
+    Generated,
+    Induction,
+    KeyValues,
+    Needle,
+    Place,
+    PolynomialArithmetic,
+    StarGraph,
+    names_of,
+    side_of,
+)
 from ntl.data.sets.generated import answer_of as polynomial_of
-from ntl.data.sets.recall import FIRST, KEYS, SECOND, Induction, KeyValues, Needle, Place, names_of
 from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}

@@ -10,11 +10,10 @@ from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
 from ntl.data.prepared import Prepared
-from ntl.data.sets import deepmind
-from ntl.data.sets.deepmind import OFFICIAL_TREE
 from ntl.data.sets.mathematics import (
     HARDER,
     MODULES,
+    OFFICIAL_TREE,
     SUMS_TESTS,
     SUMS_TRAIN,
     TESTS,
@@ -52,7 +51,7 @@ def folder(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("files on disk come first")
 
     monkeypatch.setattr(raw, "download", refuse)
-    monkeypatch.setattr(deepmind, "generate", refuse)
+    monkeypatch.setattr("ntl.data.sets.mathematics.generate", refuse)
     for name in (*NAMES, *SUMS_TESTS.values()):
         (data_dir / OFFICIAL_TREE / name).parent.mkdir(parents=True, exist_ok=True)
     return data_dir / OFFICIAL_TREE

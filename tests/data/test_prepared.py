@@ -12,13 +12,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ntl
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.dataset import Log, Material, numbered
-from ntl.data.prepared import Prepared, Rows, read_manifest, write_split
+from ntl.data.prepared import Lines, Prepared, Rows, map_file, read_manifest, write_split
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 # Prepares the data set of the fixture `small` and waits in the middle of writing while a file named "hold" exists.
@@ -269,3 +271,22 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
 
     assert [answer(ADDED), answer(ADDED.replace('"1"', '"2"')), answer(ADDED)] == ["1", "2", "1"]
     assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
+
+
+@given(st.binary())
+def test_only_line_feeds_end_a_line_and_the_last_is_optional(data: bytes) -> None:
+    lines = Lines(data)
+    expected = data.removesuffix(b"\n").split(b"\n") if data else []
+    assert list(lines) == expected
+
+
+def test_lines_over_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ntl.data.prepared.BLOCK", 7)
+    written = [f"line {number}".encode() for number in range(40)]
+    (tmp_path / "a").write_bytes(b"\n".join(written))
+    lines = Lines(map_file(tmp_path / "a"))
+    assert (list(lines), lines[-1], len(lines)) == (written, b"line 39", 40)
+    with pytest.raises(IndexError):
+        lines[40]
+    (tmp_path / "empty").touch()
+    assert len(Lines(map_file(tmp_path / "empty"))) == 0

@@ -1,5 +1,6 @@
 """The files of official releases: found, downloaded, refused."""
 
+import gzip
 import hashlib
 import http.server
 import io
@@ -133,3 +134,28 @@ def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(
         assert str(caught.value) == expected
         assert len(silent) == said
     assert silent[1].startswith("http://127.0.0.1:9/release cannot be downloaded: ")
+
+
+def test_a_packed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = tmp_path / "a.txt.GZ", b"a\nb\n" * 1000
+    packed = gzip.compress(text, mtime=0)
+    path.write_bytes(packed)
+    assert raw.read_file(path) == text
+    for place in range(1, len(packed)):  # nothing at all is an empty text
+        path.write_bytes(packed[:place])
+        with pytest.raises(UserError, match=r"truncated or damaged .*; fetch it again\.$"):
+            raw.read_file(path)
+    monkeypatch.setattr(raw, "UNPACKED", 1 << 20)
+    path.write_bytes(gzip.compress(b"\n" * ((1 << 20) + 1)))
+    with pytest.raises(UserError, match=r"unpacks to more than 1 MiB, which no text does; fetch it again\.$"):
+        raw.read_file(path)
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^cannot read .*/none: No such file or directory\.$"):
+        raw.read_file(tmp_path / "none")
+    (tmp_path / "x").write_bytes(b"\xef\xbb\xbfa\nb")
+    assert raw.read_text(tmp_path / "x") == "a\nb"
+    (tmp_path / "x").write_bytes(b"a\nb\xff\n")
+    with pytest.raises(UserError, match=rf"^{tmp_path / 'x'}:2: byte 0xff is not UTF-8; save the file as that\.$"):
+        raw.read_text(tmp_path / "x")

@@ -10,7 +10,7 @@ from test_load_published import MAKES, save
 from tokenizers import Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from ntl.data.words import WordEncoder
+from ntl.data.encode import WordEncoder
 from ntl.tokenizers import load_tokenizer
 from ntl.tokenizers.load import text_backend
 

@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl import NumberTokenLoss
-from ntl.numbers.coverage import Missed, coverage
+from ntl.numbers.vocabulary import Missed, coverage
 
 DIGITS = "0123456789"
 

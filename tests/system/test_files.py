@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from ntl.system.errors import UserError
-from ntl.system.files import Taken, atomic_writer, is_locked, lock, remove_parts, sweep, wait_for_lock, write_text
+from ntl.system.files import (
+    Taken,
+    atomic_writer,
+    is_locked,
+    lock,
+    make_once,
+    remove_parts,
+    sweep,
+    wait_for_lock,
+    write_text,
+)
 
 HOUR = 3600
 
@@ -67,6 +77,27 @@ def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> 
         (tmp_path / name).touch()
     remove_parts(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".config.yaml", "record.json"]
+
+
+def test_a_folder_is_made_whole_or_not_at_all_and_once(tmp_path: Path) -> None:
+    target, wrong = tmp_path / "a", [True]
+
+    def find() -> str | None:
+        return (target / "x").read_text() if (target / "x").exists() else None
+
+    def write(new: Path) -> None:
+        (new / "x").write_text("whole")
+        if wrong:
+            raise OSError(28, "No space left on device")
+
+    (tmp_path / "a").mkdir()  # damaged: without its file
+    with pytest.raises(UserError, match=rf"^cannot write it to {tmp_path}: No space left on device\.$"):
+        make_once(target, find, write, print, "write it to")
+    assert not [path for path in tmp_path.rglob("*") if path.name not in ("a", ".a.lock")]
+    wrong.clear()
+    assert make_once(target, find, write, print, "write it to") == "whole"
+    wrong.append(True)
+    assert make_once(target, find, write, print, "write it to") == "whole"
 
 
 # ---- locks

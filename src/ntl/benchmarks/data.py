@@ -13,8 +13,7 @@ from typing import Any
 from ntl.benchmarks.timing import Row, measured, timed
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets.deepmind import OFFICIAL_TREE
-from ntl.data.sets.mathematics import TESTS, TRAIN, Mathematics
+from ntl.data.sets.mathematics import OFFICIAL_TREE, TESTS, TRAIN, Mathematics
 
 COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib")
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -15,9 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
-from ntl.config.given import check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_typed, validate
+from ntl.config.model import check_type, describe_weights
 from ntl.config.settings import MISSING, closest, describe, did_you_mean, quote, setting_names
 from ntl.config.targets import migrate_targets
 from ntl.system.errors import UserError, needs

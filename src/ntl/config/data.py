@@ -11,7 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ntl.config.legality import HUB_ID, NUMERIC, check_place
+from ntl.config.legality import NUMERIC, check_place
+from ntl.config.model import HUB_ID
 from ntl.config.settings import MISSING, nearest, setting, shorten
 from ntl.system.errors import UserError
 from ntl.system.files import data_roots

@@ -52,7 +52,7 @@ class PolynomialConfig(GeneratedConfig):
 class InductionConfig(GeneratedConfig):
     """Stories whose last word is the second part of a name that occurred before."""
 
-    _target_: str = "ntl.data.sets.recall.Induction"
+    _target_: str = "ntl.data.sets.generated.Induction"
     name: str = "induction"
     answers: str = "continuation"
     parts: int = setting(60, "First parts, and second parts, that names are made of.", min=16, max=60)
@@ -103,7 +103,7 @@ class RecallConfig(GeneratedConfig):
 class NeedleConfig(RecallConfig):
     """One number of a long text."""
 
-    _target_: str = "ntl.data.sets.recall.Needle"
+    _target_: str = "ntl.data.sets.generated.Needle"
     name: str = "needle"
     train_rows: int = rows(50_000, "Rows for training.")
     keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=MOST_KEYS)
@@ -126,7 +126,7 @@ class NeedleConfig(RecallConfig):
 class KeyValuesConfig(RecallConfig):
     """One number of a list."""
 
-    _target_: str = "ntl.data.sets.recall.KeyValues"
+    _target_: str = "ntl.data.sets.generated.KeyValues"
     name: str = "key_values"
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ntl.config.folders import check_plain
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
-from ntl.config.model import HFConfig, of_weights, source
+from ntl.config.model import HUB_ID, HFConfig, of_weights, source
 from ntl.config.settings import about, nearest, shorten, text_of
 from ntl.config.targets import check_trust
 from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
@@ -53,7 +53,6 @@ FAMILIES = {
 BY_PLACE = ("digit_entropy", "ntil", "place_weighted")  # losses whose labels must be single digits
 LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 # The settings that the line names, whether something is wrong with them, and what, with what to do.
 Rule = tuple[str, object, str]

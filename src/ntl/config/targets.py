@@ -28,13 +28,12 @@ MOVED = {
         f"ntl.data.{room}{old}": f"ntl.data.sets.{new}"
         for new, olds in {
             "file": ["text"],
-            "generated": ["polynomial", "star_graph"],
+            "generated": ["polynomial", "star_graph", "induction", "key_values", "needle", "recall"],
             "mathematics": ["arithmetic", "mathematics"],
             "multiplication": ["multiplication"],
             "noisy_numbers": ["noisy_numbers"],
             "official": ["gsm8k", "multirc", "rjokes"],
             "packaged": ["melting_points", "sentiment"],
-            "recall": ["induction", "key_values", "needle"],
         }.items()
         for old in olds
         for room in ("", "sets.")

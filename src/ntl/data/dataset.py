@@ -144,6 +144,11 @@ def numbered(split: str, rows: Iterable[tuple[str, ...]], total: int | None = No
         yield Example(id=name, question=question, answer=answer)
 
 
+def words(text: str) -> list[str]:
+    """The words of a list that a file has as one text."""
+    return text.split()
+
+
 def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:
     """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``.
 

@@ -6,6 +6,7 @@ It is made under a lock in a temporary folder, renamed when it is whole, then re
 import hashlib
 import json
 import logging
+import mmap
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +19,8 @@ import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
 from ntl.data.dataset import Example, Log, TextDataset, dataset_named
-from ntl.data.files import Lines, make_once, map_file
-from ntl.system.errors import UserError
-from ntl.system.files import data_roots, sha256_changes, sha256_of, write_atomically
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     import datasets
@@ -29,8 +29,41 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 # Rows written at a time.
 CHUNK = 20_000
+BLOCK = 1 << 20
+Buffer = bytes | mmap.mmap
 MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
+
+
+def map_file(path: Path) -> Buffer:
+    with one_line_errors("read", path), open(path, "rb") as stream:
+        # An empty file cannot be mapped.
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
+
+
+class Lines:
+    r"""The lines of a file, without their ends, over its bytes. Only ``\n`` ends one; that of the last is optional."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = data
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        # Where each line begins, and the end. A mask of all bytes at once would be as large as the file.
+        size, bounds = len(self.data), [np.zeros(1, np.int64)]
+        for start in range(0, size, BLOCK):
+            block = np.frombuffer(self.data, np.uint8, min(BLOCK, size - start), start)
+            bounds.append(np.flatnonzero(block == ord("\n")) + (start + 1))
+        if size and self.data[size - 1] != ord("\n"):
+            bounds.append(np.array([size + 1]))
+        return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        position = range(len(self))[index]
+        return self.data[int(self._bounds[position]) : int(self._bounds[position + 1]) - 1]
 
 
 class Rows:

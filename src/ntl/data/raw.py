@@ -1,5 +1,6 @@
-"""The files of official releases: found on disk, else downloaded from their home, and checked against its sha256."""
+"""Files that data sets are read from; those of official releases are downloaded, and checked against their sha256."""
 
+import gzip
 import http.client
 import os
 import tempfile
@@ -15,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, sha256_of
 from ntl.system.hub import download_package, pip_download
@@ -25,6 +25,9 @@ ORIGINS = Path(__file__).with_name("origins.yaml")
 TIMEOUT = 30.0
 CHUNK = 1 << 20
 SAY_SECONDS = 10.0
+# The most bytes that a packed file may unpack to: this, or RATIO times its size. Text packs to a tenth, a gzip bomb to
+# a thousandth.
+UNPACKED, RATIO = 1 << 28, 100
 NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
@@ -142,3 +145,33 @@ def download(url: str, target: Path, log: Log) -> None:
                 raise ConnectionError(f"the connection ended at {have} of {total} bytes")
     except NETWORK_ERRORS as error:
         raise UserError(f"{url} cannot be downloaded: {getattr(error, 'reason', None) or error}") from error
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, unpacked if its name ends in ``.gz``.
+
+    UserError: it cannot be read, is damaged, or unpacks to far more than text can.
+    """
+    with one_line_errors("read", path):
+        if path.suffix.lower() != ".gz":
+            return path.read_bytes()
+        most = max(UNPACKED, RATIO * path.stat().st_size)
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: truncated or damaged ({error}); fetch it again.") from error
+    if len(content) > most:
+        raise UserError(f"{path}: unpacks to more than {most >> 20:,} MiB, which no text does; fetch it again.")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file, plain or ``.gz``, without a byte order mark. UserError with the line of the first bad byte."""
+    data = read_file(path)
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise UserError(f"{path}:{line}: {byte}; save the file as that.") from error

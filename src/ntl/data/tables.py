@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ntl.config.data import DELIMITERS, suffix_of
-from ntl.data.files import read_text
+from ntl.data.raw import read_text
 from ntl.system.errors import UserError, needs
 
 # Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.

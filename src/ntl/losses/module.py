@@ -21,7 +21,7 @@ from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checke
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
-from ntl.numbers.coverage import Coverage, coverage
+from ntl.numbers.vocabulary import Coverage, coverage
 
 # How many stack frames to search for the calling trainer; a few more than lie between it and the loss.
 _MAX_FRAMES = 10

@@ -1,4 +1,4 @@
-"""Atomic writing of files, their digests, locks between processes, and what killed processes leave behind."""
+"""Atomic writing of files and folders, their digests, locks between processes, and what killed ones leave behind."""
 
 import errno
 import hashlib
@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from ntl.system.errors import one_line_errors
 
+Made = TypeVar("Made")
 # Far longer than the few minutes between two writes of a process that is working in a folder.
 UNUSED_SECONDS = 24 * 3600.0
 # The errors of file systems without locks, as some network, cluster and user-space file systems are.
@@ -159,3 +160,35 @@ def without_locks(folder: Path, what: str, setting: str) -> str:
         f"{folder}: this file system has no locks, so that two processes at one {what} are not kept apart; start each "
         f"{what} once, or choose another place by {setting}=."
     )
+
+
+def make_once(
+    target: Path,
+    find: Callable[[], Made | None],
+    write: Callable[[Path], None],
+    log: Callable[[str], None],
+    action: str,
+) -> Made:
+    """What ``find`` finds; if that is nothing, after ``write`` filled a new folder that became ``target``.
+
+    The folder takes its name when it is whole, and of two processes the second waits. UserError, "cannot ``action``",
+    for a full disk.
+    """
+    if (found := find()) is not None:
+        return found
+    with one_line_errors(action, target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with wait_for_lock(target.parent / f".{target.name}.lock", log) as held:
+            if (found := find()) is None:  # no other process has made it meanwhile
+                # Without a lock the folder of another process at work may be among them.
+                sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
+                with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
+                    new = Path(part) / "new"
+                    new.mkdir()
+                    write(new)
+                    if target.is_dir():  # damaged
+                        os.replace(target, Path(part) / "old")
+                    os.replace(new, target)
+                found = find()
+    assert found is not None
+    return found

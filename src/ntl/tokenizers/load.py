@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
+from ntl.config.model import HUB_ID
 from ntl.config.settings import nearest
 from ntl.system.errors import UserError
 from ntl.system.hub import SAVED, SENTENCEPIECE, cached_or_downloaded, tokenizer_files
@@ -20,7 +21,6 @@ MASK_TOKEN = "<|mask|>"
 # Classes that read all of tokenizer.json; others make parts of it anew.
 WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 Step = dict[str, Any]
 
 # Not \d, which also matches Arabic-Indic and other Unicode digits, which are not number tokens.
@@ -74,7 +74,7 @@ def load_tokenizer(
     if folder.is_file():
         raise UserError(f"{folder} is a file: give the folder that holds the tokenizer's files")
     if not folder.is_dir():
-        if not _HUB_ID.fullmatch(str(source)):
+        if not HUB_ID.fullmatch(str(source)):
             raise UserError(f"tokenizer {str(source)!r} is neither a folder nor a hub id owner/name")
         folder = cached_or_downloaded(str(source))
     given = read_stock(folder, gguf_file)

@@ -10,8 +10,8 @@ from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
-from ntl.config.legality import HUB_ID, NUMERIC, PLAIN, unfit_for_chat
-from ntl.config.model import HFConfig
+from ntl.config.legality import NUMERIC, PLAIN, unfit_for_chat
+from ntl.config.model import HUB_ID, HFConfig
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import read_record, write_record
 from ntl.results.load import find_run

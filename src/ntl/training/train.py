@@ -13,10 +13,9 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
-from ntl.config.given import check_type, other_shape
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
-from ntl.config.model import gguf_file, source
+from ntl.config.model import check_type, gguf_file, other_shape, source
 from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS

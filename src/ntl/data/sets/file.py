@@ -30,7 +30,7 @@ from ntl.config.data import (
 from ntl.data import raw
 from ntl.data.chat import known_columns, said_in
 from ntl.data.dataset import Example, Log, Material, TextDataset, numbered
-from ntl.data.files import read_text
+from ntl.data.raw import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.data.weights import checked
 from ntl.numbers import parse_number

@@ -11,9 +11,9 @@ from typing import ClassVar
 from ntl.config.data import GSM8KConfig, MultiRCConfig, RJokesConfig
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, TextDataset
-from ntl.data.files import Pair
 from ntl.system.errors import UserError
 
+Pair = tuple[str, str]
 GSM8K_SPLIT = Path(__file__).parents[1] / "gsm8k_split.json"
 MARK = "####"
 ANNOTATION = re.compile(r"<<.*?>>")

@@ -22,7 +22,7 @@ from ntl.system.errors import one_line_errors
 
 SPLITS = ("interpolate", "extrapolate")
 PAIR = re.compile(r"(\d+)x(\d+)")
-DEPTH = re.compile(r"(\d+)@(\d+)")  # of ntl.data.sets.recall
+DEPTH = re.compile(r"(\d+)@(\d+)")  # of ntl.data.sets.generated
 
 
 def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> dict[str, list[float]]:
