@@ -43,7 +43,7 @@ def help_text() -> str:
 def task(raw: "DictConfig") -> None:
     """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
     if "SUBMITIT_EXECUTOR" in os.environ:  # a job of a cluster
-        from ntl.launch.sweep import train_job
+        from ntl.launch.workers import train_job
 
         return train_job(raw)
     from hydra.core.hydra_config import HydraConfig

@@ -3,7 +3,6 @@
 Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
 """
 
-import json
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
@@ -130,38 +129,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--dry-run", action="store_true", help="print runs, steps, hours and disk, and train nothing")
     only.add_argument("--status", action="store_true", help="print how far each run is, and the hours left")
-    parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
     if chosen.dry_run or chosen.status:
-        show(settings, records, dry=chosen.dry_run, as_json=chosen.json)
+        show(settings, records, dry=chosen.dry_run)
         return 0
-    if chosen.json:
-        raise UserError("--json: it prints what --dry-run or --status tells; add one of them.")
     from ntl.launch.table import complete_tables
 
     return complete_tables(**settings, records=records)
 
 
-def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool, as_json: bool) -> None:
+def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool) -> None:
     """Print what ``--dry-run`` or ``--status`` tells."""
-    from ntl.launch.costs import core_seconds, dry_run, dry_run_text, status_text, statuses
+    from ntl.launch.costs import core_seconds, dry_run, status
     from ntl.launch.plan import demands, runs_to_make
-    from ntl.launch.table import runs_at_once
     from ntl.results import load_records
 
-    found, added, seeds = load_records(records), settings.get("overrides", ()), settings.get("seeds", ())
-    tell = (lambda line: None) if as_json else print
-    demanded = demands(settings["names"], settings["scale"], found, added, seeds, tell)
+    found, seeds = load_records(records), settings.get("seeds", ())
+    demanded = demands(settings["names"], settings["scale"], found, settings.get("overrides", ()), seeds)
     todo = runs_to_make(demanded, settings["outputs"])
     measured = core_seconds(load_records([PUBLISHED, *records]) if seeds else found)
-    if dry:
-        rows = dry_run(demanded, todo, measured, runs_at_once(settings.get("launcher", ""), settings.get("workers")))
-        print(json.dumps(rows, indent=1) if as_json else dry_run_text(rows, added))
-    else:
-        states = statuses(demanded, todo)
-        print(json.dumps(states, indent=1) if as_json else status_text(states, todo, measured))
+    print((dry_run if dry else status)(demanded, todo, measured))
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "system/hub.py": "gguf",
-    "launch/sweep.py": "slurm",
+    "launch/workers.py": "slurm",
     "scripts/notebooks.py": "dev",
 }
 

@@ -1,7 +1,6 @@
 """The command line of reproduce.py: its settings, its tables, --dry-run and --status."""
 
 import io
-import json
 import re
 import runpy
 import shutil
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from ntl.config import UserError
 from ntl.launch import table
-from ntl.launch.costs import status_text, statuses
+from ntl.launch.costs import status
 from ntl.launch.plan import demands, runs_to_make
 from ntl.results.spec import table_names
 from ntl.system.files import lock
@@ -61,7 +60,6 @@ def test_every_setting(make_table: MakeTable) -> None:
         ("decoding=beam", "decoding=beam: not part of a run's id,"),
         ("~loss.number=1", "~loss.number=1: no such setting;"),
         ("hydra.launcher.partition=gpu", "hydra.launcher.partition=gpu: a launcher's setting; name the launcher, too"),
-        ("--json", "--json: it prints what --dry-run or --status tells"),
     ],
 )
 def test_mistakes_are_one_line(words: str, message: str) -> None:
@@ -143,21 +141,17 @@ def test_dry_run_and_status_make_nothing(
     monkeypatch.setitem(main.__globals__, "PUBLISHED", tmp_path / "none")
     name = make_table("small", 1, 2)
 
-    def said(*words: str) -> Any:
+    def said(*words: str) -> str:
         assert main([f"table={name}", *words]) == 0
         assert [path.name for path in tmp_path.iterdir()] == ["tables"]
-        out = capsys.readouterr().out
-        return json.loads(out) if "--json" in words else out
+        return capsys.readouterr().out
 
     assert "small  tiny   4     4 " in said("workers=4", "--dry-run")
-    assert said("seeds=2", "--dry-run", "--json")[0]["missing"] == 2
+    assert "small  tiny   2     2 " in said("seeds=2", "--dry-run")
     assert "\nEvery run with trainer.bf16=true; " in said("trainer.bf16=true", "--dry-run")
     counts, left = said("--status").splitlines()
     assert counts == "0 done, 0 running, 0 failed, 4 missing of 4 runs"
     assert left.startswith("Core-hours left, as records of such runs measured them: ")
-    ours, plain = ({run["id"] for run in said(*words, "--status", "--json")} for words in (["trainer.bf16=true"], []))
-    assert len(ours) == len(plain) == 4
-    assert not ours & plain
 
 
 def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +165,9 @@ def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatc
     failed.log.write_text("Traceback\nValueError: no such thing\n\n")
     with lock(tmp_path / f".{at_work.id}.lock"):
         todo = runs_to_make(demanded, tmp_path)
-        found = statuses(demanded, todo)
-    assert [(each["id"], each["state"]) for each in found][-1] == (missing.id, "missing")
-    assert status_text(found, todo, {}).splitlines() == [
+        said = status(demanded, todo, {})
+    assert todo[-1] == missing
+    assert said.splitlines() == [
         "1 done, 1 running, 1 failed, 1 missing of 4 runs",
         "Core-hours left, as records of such runs measured them: 0 + runs not measured: 3.",
         f"running {at_work.id}: step 25/500",

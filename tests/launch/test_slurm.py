@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from ntl.config.composition import register
 from ntl.config.folders import CONFIG_DIR
-from ntl.launch import sweep
+from ntl.launch import workers
 
 pytest.importorskip("submitit")
 
@@ -72,7 +72,7 @@ def test_a_task_is_a_rank_and_its_error_ends_all_but_an_interrupt_does_not(
     monkeypatch.setattr("ntl.config.composition.config_of_job", lambda raw: (config, []))
     monkeypatch.setattr("ntl.config.identity.run_id", lambda config: "id")
     with pytest.raises(SystemExit) as caught:
-        sweep.train_job(config)
+        workers.train_job(config)
     assert caught.value.code == code
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
     assert [os.environ[name] for name in names] == [str(rank), "1", "8", "4", "gpu07"]

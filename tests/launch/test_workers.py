@@ -12,16 +12,18 @@ from fake_runs import EXITS, FAILS, KILLED, LASTS, NO_RECORD, TAKEN
 
 from ntl.launch import workers
 from ntl.launch.plan import Run
-from ntl.launch.sweep import sweep_all
-from ntl.launch.workers import duration, run_all
+from ntl.launch.workers import run_all, sweep_all
 from ntl.system.machine import available_cores
 
 Planned = Callable[..., list[Run]]
 
 
-def test_failures_and_kills_do_not_stop_the_others(planned: Planned, target: str) -> None:
-    runs, said = planned(1, FAILS, KILLED, NO_RECORD, EXITS, TAKEN, 2), list[str]()
-    assert run_all(runs, workers=1, target=target, say=said.append) == [
+def test_failures_and_kills_do_not_stop_the_others(
+    planned: Planned, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "QUIET_SECONDS", 0.0)
+    runs, lines = planned(1, FAILS, KILLED, NO_RECORD, EXITS, TAKEN, 2), list[str]()
+    assert run_all(runs, workers=1, target=target, say=lines.append) == [
         "",
         "RuntimeError: no such thing",
         "its worker process was killed: from outside, or out of memory",
@@ -30,8 +32,11 @@ def test_failures_and_kills_do_not_stop_the_others(planned: Planned, target: str
         "another process is at this run",
         "",
     ]
-    assert said[0] == "7 runs in 1 worker process."
-    assert [line[:5] for line in said[1:]] == [f"[{n}/7]" for n in range(1, 8)]
+    assert lines[0] == "7 runs in 1 worker process."
+    assert lines[1] == f"  running: {runs[0].id} 0/{runs[0].steps}"
+    ended = [line for line in lines[1:] if not line.startswith("  running: ")]
+    assert [line[:5] for line in ended] == [f"[{n}/7]" for n in range(1, 8)]
+    assert ended[1].startswith(f"[2/7] {runs[1].id}: FAILED after ")
     # One process made them all, until it was killed; it has all cores.
     before, after = ({(run.folder / "environment").read_text() for run in part} for part in (runs[:3], runs[3:]))
     assert len(before) == len(after) == 1
@@ -40,28 +45,6 @@ def test_failures_and_kills_do_not_stop_the_others(planned: Planned, target: str
     assert runs[0].log.read_text() == "printed by the run\nwritten to descriptor 2\n"
     assert runs[1].log.read_text().endswith("RuntimeError: no such\n thing\n")
     assert "Traceback" not in runs[5].log.read_text()
-
-
-def test_progress_says_how_far_runs_are_and_how_long_they_take(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, said = [0.0], list[str]()
-    monkeypatch.setattr(workers.time, "monotonic", lambda: now[0])
-    runs = planned(1, 2, overrides=["trainer.max_steps=400"])
-    progress = workers._Progress(runs, said.append)
-    runs[0].folder.mkdir(parents=True)
-    (runs[0].folder / "metrics.jsonl").write_text('{"step": 100}\n{"note": 1}\n{"ste')
-    now[0] = 20.0
-    progress.tick(runs[:1])
-    now[0] = 39.0
-    progress.tick(runs[:1])  # quiet for 19 s only
-    progress.ended(runs[0], 38.0, "boom")
-    # 700 of 800 steps were left after 20 s, 400 after 39 s.
-    assert said == [
-        f"  running: {runs[0].id} 100/400 (about 2 min 20 s left)",
-        f"[1/2] {runs[0].id}: FAILED after 38.0 s: boom (about 39 s left)",
-    ]
-    assert [duration(seconds) for seconds in (8.4, 59.6, 7500)] == ["8 s", "1 min 00 s", "2 h 05 min"]
 
 
 SCRIPT = """

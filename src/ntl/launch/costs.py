@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ WEIGHT, MOMENTS = 4, 8
 # In the order of printing. "failed": started, but without a record or a process at work.
 STATES = ("done", "running", "failed", "missing")
 Measured = Mapping[tuple[str, ...], float]
-_sizes: dict[str, tuple[int, int]] = {}
+_sizes: dict[str, int] = {}
 
 
 def figure(value: float) -> str:
@@ -37,17 +36,12 @@ def gigabytes(size: float) -> str:
     return f"{figure(size / 1e9)} GB"
 
 
-# ---- core-hours
-
-
 def core_seconds(records: Iterable[RunRecord]) -> dict[tuple[str, ...], float]:
-    """Return kind of run -> the median of wall time x CPU threads over its records. Records of GPUs are left out."""
+    """Return kind of run -> the median of the core-seconds of its records. Records of GPUs are left out."""
     found: dict[tuple[str, ...], list[float]] = {}
     for record in records:
-        if record.wall_time_s and record.device.lower().startswith("cpu"):
-            threads = re.search(r"(\d+) of \d+ threads", record.device)
-            seconds = record.wall_time_s * record.num_devices * (int(threads[1]) if threads else 1)
-            found.setdefault(_kind(record.config), []).append(seconds)
+        if record.core_seconds:
+            found.setdefault(_kind(record.config), []).append(record.core_seconds)
     return {kind: median(seconds) for kind, seconds in found.items()}
 
 
@@ -59,51 +53,30 @@ def _kind(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (*names, length, f"{config.get('objective', {}).get('heads', 1)} heads")
 
 
-def hours_left(runs: Sequence[Run], measured: Measured) -> tuple[float, int]:
-    """Return the core-hours of the steps that runs have yet to make, and how many runs have no record of their kind."""
+def hours_left(runs: Sequence[Run], measured: Measured) -> str:
+    """The core-hours of the steps that runs have yet to make: ``0.35``, or ``0.35 + runs not measured: 4``."""
     known = [(run, measured.get(_kind(plain(run.config)))) for run in runs]
     hours = [each / 3600 * (1 - min(1.0, run.step / run.steps) if run.steps else 1) for run, each in known if each]
-    return sum(hours), len(known) - len(hours)
+    unknown = len(known) - len(hours)
+    return figure(sum(hours)) + (f" + runs not measured: {unknown}" if unknown else "")
 
 
-def hours_text(hours: float, not_measured: int) -> str:
-    """Format what ``hours_left`` returned: ``0.35``, or ``0.35 + runs not measured: 4``."""
-    return f"{figure(hours)} + runs not measured: {not_measured}" if not_measured else figure(hours)
-
-
-# ---- disk
-
-
-def disk_needed(runs: Sequence[Run], at_once: int | None) -> int:
-    """Return the most bytes that the checkpoints of runs take beyond those that are there: their number x their size.
-
-    ``at_once`` of the runs train at the same time, None: all. A run that trains has more checkpoints than it keeps.
-    """
-    sizes = [_checkpoints(run.config) for run in runs]
-    needed = sum(kept for kept, _ in sizes) + sum(sorted((more for _, more in sizes), reverse=True)[:at_once])
+def disk_needed(runs: Sequence[Run]) -> int:
+    """Return the bytes of the checkpoints that runs keep when they have ended, beyond those that are there."""
+    needed = 0
     for run in runs:
+        trainer = run.config.trainer
+        # The best one, and those that other runs start from, may be older than the newest.
+        older = bool(trainer.best) + sum(step != trainer.max_steps for step in run.config.keep_steps)
+        newest = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
+        needed += (older + newest) * checkpoint_bytes(run.config)
         with suppress(OSError):  # a run that trains may delete one meanwhile
             needed -= sum(path.stat().st_size for path in (run.folder / CHECKPOINTS).rglob("*") if path.is_file())
     return max(0, needed)
 
 
-def _checkpoints(config: Config) -> tuple[int, int]:
-    """The bytes of a run's checkpoints once it has ended, and those that it has besides while it trains."""
-    weights, trained = _parameters(config)
-    trainer = config.trainer
-    if not (trainer.max_steps or trainer.epochs):
-        return WEIGHT * weights, 0
-    # The best one, and those that other runs start from, may be older than the newest.
-    older = bool(trainer.best) + sum(step != trainer.max_steps for step in config.keep_steps)
-    kept = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
-    # The newest is written before the oldest is deleted.
-    most = trainer.keep_checkpoints + 1 if trainer.save_steps or trainer.best else 1
-    size = WEIGHT * weights + MOMENTS * trained
-    return size * (older + kept), size * (most - kept)
-
-
-def _parameters(config: Config) -> tuple[int, int]:
-    """The numbers of weights and of trained ones, of the model built without storage.
+def checkpoint_bytes(config: Config) -> int:
+    """The size of one checkpoint, of the model built without storage.
 
     A model without a published vocabulary has ``tokenizer.vocab_size`` rows, the most that its tokenizer may need.
     """
@@ -123,9 +96,7 @@ def _parameters(config: Config) -> tuple[int, int]:
             if config.objective.adds:
                 model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
             model = add_lora(model, settings.lora) if settings.lora.rank else model
-        parameters = list(model.parameters())
-        trained = sum(each.numel() for each in parameters if each.requires_grad or not settings.lora.rank)
-        _sizes[key] = sum(each.numel() for each in parameters), trained
+        _sizes[key] = sum(each.numel() * (WEIGHT + MOMENTS * each.requires_grad) for each in model.parameters())
     return _sizes[key]
 
 
@@ -142,51 +113,38 @@ class _Tokenizer:
         return self.size
 
 
-# ---- what is printed
-
-
-def dry_run(
-    demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured, at_once: int | None
-) -> list[dict[str, Any]]:
-    """Return runs, optimizer steps, core-hours and bytes of disk of each table, and of all with each run once.
-
-    ``todo`` are the runs that would be made, ``at_once`` of them at the same time, None: all.
-    """
-    tables = [(demand.spec.name, demand.runs) for demand in demanded]
+def dry_run(demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured) -> str:
+    """A line for each table, and for all with each run once; ``todo`` are the runs that would be made."""
+    tables = [(demand.spec.name, set(demand.runs)) for demand in demanded]
     if len(tables) > 1:
-        tables.append(("all", {name: config for _, runs in tables for name, config in runs.items()}))
-    found = []
+        tables.append(("all", set().union(*(runs for _, runs in tables))))
+    grid = [["table", "scale", "runs", "missing", "steps", "core-hours", "disk"]]
     for name, runs in tables:
         missing = [run for run in todo if run.id in runs]
         known = all(run.steps or not run.config.trainer.epochs for run in missing)
-        hours, not_measured = hours_left(missing, measured)
-        row = {"table": name, "scale": demanded[0].scale, "runs": len(runs), "missing": len(missing)}
-        row |= {"steps": sum(run.steps for run in missing) if known else None}
-        row |= {"core_hours": hours, "not_measured": not_measured, "disk_bytes": disk_needed(missing, at_once)}
-        found.append(row)
-    return found
-
-
-def dry_run_text(rows: Sequence[Mapping[str, Any]], added: Sequence[str] = ()) -> str:
-    """Format for a terminal: one line for each table. ``added`` are settings of all runs."""
-    grid = [["table", "scale", "runs", "missing", "steps", "core-hours", "disk"]]
-    for row in rows:
-        steps = "unknown" if row["steps"] is None else f"{row['steps']:,}"
-        cost = [steps, hours_text(row["core_hours"], row["not_measured"]), gigabytes(row["disk_bytes"])]
-        grid.append([*(str(row[key]) for key in grid[0][:4]), *cost])
+        steps = f"{sum(run.steps for run in missing):,}" if known else "unknown"
+        cost = [steps, hours_left(missing, measured), gigabytes(disk_needed(missing))]
+        grid.append([name, demanded[0].scale, str(len(runs)), str(len(missing)), *cost])
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
-    if changed := computing(added):
-        lines.append(f"Every run with {', '.join(changed)}; what is measured was measured without.")
+    if added := computing(demanded[0].spec.added):
+        lines.append(f"Every run with {', '.join(added)}; what is measured was measured without.")
     return "\n".join(lines)
 
 
-def statuses(demanded: Sequence[Demand], todo: Sequence[Run]) -> list[dict[str, str]]:
-    """Return id, state and detail, its step or the last line of its log, of each run; ``todo`` have no record."""
-    missing = {run.id: run for run in todo}
-    ids = dict.fromkeys(name for demand in demanded for name in demand.runs)
-    states = {name: _state(missing[name]) if name in missing else ("done", "") for name in ids}
-    return [{"id": name, "state": state, "detail": detail} for name, (state, detail) in states.items()]
+def status(demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured) -> str:
+    """The number of runs in each state, the core-hours left, then every running or failed run with its step or the
+    last line of its log. ``todo`` have no record."""
+    found = [_state(run) for run in todo]
+    total = len({name for demand in demanded for name in demand.runs})
+    counts = Counter(state for state, _ in found) + Counter(done=total - len(todo))
+    lines = [", ".join(f"{counts[state]} {state}" for state in STATES) + f" of {total} runs"]
+    if todo:
+        lines.append(f"Core-hours left, as records of such runs measured them: {hours_left(todo, measured)}.")
+    told = [(state, f"{run.id}: {detail}") for run, (state, detail) in zip(todo, found, strict=True)]
+    return "\n".join(
+        [*lines, *(f"{each:<8}{line}" for each in ("running", "failed") for at, line in told if at == each)]
+    )
 
 
 def _state(run: Run) -> tuple[str, str]:
@@ -196,14 +154,3 @@ def _state(run: Run) -> tuple[str, str]:
         lines = [line for line in run.log.read_text(errors="replace").splitlines() if line.strip()]
         return "failed", " ".join(lines[-1].split())[:300] if lines else "its log is empty"
     return "missing", ""
-
-
-def status_text(found: Sequence[Mapping[str, str]], todo: Sequence[Run], measured: Measured) -> str:
-    """The number of runs in each state, the core-hours left, then every running or failed run."""
-    counts = Counter(each["state"] for each in found)
-    lines = [", ".join(f"{counts[state]} {state}" for state in STATES) + f" of {len(found)} runs"]
-    if todo:
-        left = hours_text(*hours_left(todo, measured))
-        lines.append(f"Core-hours left, as records of such runs measured them: {left}.")
-    told = [each for state in ("running", "failed") for each in found if each["state"] == state]
-    return "\n".join([*lines, *(f"{each['state']:<8}{each['id']}: {each['detail']}" for each in told)])

@@ -9,13 +9,11 @@ from rich.console import Console
 
 from ntl.launch.costs import disk_needed, gigabytes
 from ntl.launch.plan import demands, runs_to_make
-from ntl.launch.sweep import sweep_all
-from ntl.launch.workers import TRAIN, duration, run_all
+from ntl.launch.workers import TRAIN, run_all, sweep_all
 from ntl.results import build_table, load_records
 from ntl.results.render import markdown
 from ntl.results.write import write_tables
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.machine import available_cores
 
 
 def complete_tables(
@@ -61,7 +59,7 @@ def complete_tables(
     if todo := runs_to_make(demanded, outputs):
         with one_line_errors("write to", outputs):
             outputs.mkdir(parents=True, exist_ok=True)
-        needed, free = disk_needed(todo, runs_at_once(launcher, workers)), shutil.disk_usage(outputs).free
+        needed, free = disk_needed(todo), shutil.disk_usage(outputs).free
         disk = f"{gigabytes(needed)} for the checkpoints of {len(todo)} runs, {gigabytes(free)} free in {outputs}."
         say(f"Disk: {disk}")
         if needed > free:
@@ -80,14 +78,9 @@ def complete_tables(
     # Tables are computed from records: a run without one has failed, whatever it reported.
     failed = [(run, error) for run, error in zip(todo, errors, strict=True) if not run.is_done]
     done = len(todo) - len(failed)
-    trained = f"{done} run{'' if done == 1 else 's'} trained in {duration(time.monotonic() - started)}"
+    trained = f"{done} run{'' if done == 1 else 's'} trained in {time.monotonic() - started:.0f} s"
     say(f"{trained}, {len(failed)} failed. Runs: {outputs}/<run id>/.")
     for run, error in failed:
         say(f"{run.id} failed: {error or 'it ended without a record'}")
         say(f"  log: {run.log}")
     return 1 if failed else 0
-
-
-def runs_at_once(launcher: str, workers: int | None) -> int | None:
-    """How many runs train at the same time; None: all, as on a cluster any number of jobs may."""
-    return None if launcher else workers or available_cores()

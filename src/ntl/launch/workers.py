@@ -1,4 +1,5 @@
-"""Runs trained in worker processes, each of which imports torch once and makes one run at a time."""
+"""Runs trained in worker processes, each of which imports torch once and makes one run at a time; or by a launcher of
+Hydra, as its multirun makes them, for example one Slurm job each."""
 
 import gc
 import multiprocessing
@@ -12,11 +13,15 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from ntl.launch.plan import Run, waves
 from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.machine import available_cores
 from ntl.system.secrets import print_traceback, redact
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 TRAIN = "ntl.training.train.train"
 POLL_SECONDS = 0.25
@@ -40,7 +45,7 @@ def run_all(
     Returns:
         The error of each run in one line, empty for those that ended well.
     """
-    size, errors, progress = min(workers or available_cores(), len(runs)), dict[str, str](), _Progress(runs, say)
+    size, errors, told = min(workers or available_cores(), len(runs)), dict[str, str](), time.monotonic()
     say(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
     pool = [_Worker(target, available_cores() // size or 1) for _ in range(size)]
     try:
@@ -52,9 +57,15 @@ def run_all(
                 wait([worker.pipe for worker in pool if worker.run], POLL_SECONDS)
                 for worker in pool:
                     if (run := worker.run) and worker.pipe.poll():
-                        errors[run.id] = worker.result()
-                        progress.ended(run, time.monotonic() - worker.since, errors[run.id])
-                progress.tick([worker.run for worker in pool if worker.run])
+                        errors[run.id] = error = worker.result()
+                        told = time.monotonic()
+                        took = f"{told - worker.since:.1f} s"
+                        verdict = f"FAILED after {took}: {error}" if error else took
+                        say(f"[{len(errors)}/{len(runs)}] {run.id}: {verdict}")
+                running = [worker.run for worker in pool if worker.run]
+                if running and time.monotonic() - told >= QUIET_SECONDS:
+                    told = time.monotonic()
+                    say("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run in running))
     except KeyboardInterrupt:
         say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
         raise
@@ -110,41 +121,6 @@ def _end(pool: Sequence[_Worker]) -> None:
         for worker in pool:
             if worker.process.is_alive():
                 os.killpg(worker.process.pid or 0, signal.SIGKILL)
-
-
-class _Progress:
-    """Lines: one for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
-
-    def __init__(self, runs: Sequence[Run], say: Callable[[str], None]) -> None:
-        self._say, self._left, self._total = say, {run.id: run for run in runs}, len(runs)
-        self._started = self._last = time.monotonic()
-        self._steps = self._steps_left()
-
-    def _steps_left(self) -> int:
-        return sum(max(0, run.steps - run.step) for run in self._left.values())
-
-    def _line(self, text: str) -> None:
-        """A line with the time left, from the steps made since the start; without it before the first."""
-        made = self._steps - (left := self._steps_left())
-        self._last = time.monotonic()
-        time_left = duration((self._last - self._started) * left / made) if made > 0 < left else ""
-        self._say(f"{text} (about {time_left} left)" if time_left else text)
-
-    def ended(self, run: Run, seconds: float, error: str) -> None:
-        del self._left[run.id]
-        verdict = f"FAILED after {seconds:.1f} s: {error}" if error else f"{seconds:.1f} s"
-        self._line(f"[{self._total - len(self._left)}/{self._total}] {run.id}: {verdict}")
-
-    def tick(self, running: Sequence[Run]) -> None:
-        if running and time.monotonic() - self._last >= QUIET_SECONDS:
-            self._line("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run in running))
-
-
-def duration(seconds: float) -> str:
-    """``8 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 # ---- in a worker process
@@ -206,3 +182,95 @@ def output_to(log: Path) -> Iterator[None]:
         for descriptor, old in zip((1, 2), saved, strict=True):
             os.dup2(old, descriptor)
             os.close(old)
+
+
+# ---- by a launcher
+
+
+def sweep_all(
+    runs: Sequence[Run], launcher: str, settings: Sequence[str] = (), say: Callable[[str], None] = print
+) -> list[str]:
+    """Train runs by ``hydra/launcher=LAUNCHER``, with ``settings`` of Hydra; one that fails does not stop the others.
+
+    Returns:
+        The error of each run in one line, empty for those that ended well.
+
+    Raises:
+        KeyboardInterrupt: jobs that were submitted go on; ``say`` is told so.
+        An error of Hydra: the launcher does not exist, or has wrong settings. One of submitit: a job was killed.
+    """
+    errors = dict[str, str]()
+    for wave in waves(runs):
+        say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --status to this command.")
+        try:
+            errors |= zip((run.id for run in wave), _sweep(wave, launcher, settings), strict=True)
+        except KeyboardInterrupt:
+            say("Jobs that were submitted go on. Run the same command again when they have ended.")
+            raise
+    return [errors[run.id] for run in runs]
+
+
+def _sweep(runs: Sequence[Run], launcher: str, settings: Sequence[str]) -> list[str]:
+    from hydra import initialize_config_dir
+    from hydra._internal.callbacks import Callbacks
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.core.utils import JobStatus
+    from hydra.types import HydraContext, RunMode
+
+    from ntl.config.composition import register
+    from ntl.config.folders import CONFIG_DIR
+
+    register()
+    GlobalHydra.instance().clear()
+    folder = (runs[0].folder.parent / ".sweep").resolve()
+    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder}'", *settings]
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3", job_name="reproduce"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        config = hydra.compose_config("train", overrides, RunMode.MULTIRUN, from_shell=False)
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
+        plugin = Plugins.instance().instantiate_launcher(context, train_job, config)
+        results = plugin.launch([list(run.overrides) for run in runs], initial_job_idx=0)
+    return [error_line(each._return_value) if each.status is JobStatus.FAILED else "" for each in results]
+
+
+def train_job(raw: "DictConfig") -> None:
+    """Train a run in a job of a launcher, on whatever machine that is; its output goes to its run.log.
+
+    A job of several tasks is one run with a rank in each.
+    """
+    from ntl.config.composition import config_of_job
+    from ntl.config.identity import run_id
+
+    rank = _rank_of_task()
+    config, overrides = config_of_job(raw)
+    with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
+        try:
+            from ntl.training.train import train
+
+            train(config, overrides=overrides)
+        except Busy:
+            raise  # nothing is added to the log of the process that is working on the run
+        except KeyboardInterrupt:
+            # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
+            sys.exit(0 if rank else 1)
+        except Exception:
+            print_traceback()
+            if rank is not None:
+                sys.exit(1)  # else this task would end as if all was well, and the others wait for it
+            raise
+
+
+def _rank_of_task() -> int | None:
+    """Set what torch.distributed reads, in a job of several tasks. Returns the rank; None in a job of one task."""
+    if "SUBMITIT_EXECUTOR" not in os.environ:
+        return None
+    from submitit.helpers import TorchDistributedEnvironment
+
+    ranks = TorchDistributedEnvironment()
+    if ranks.world_size == 1:
+        return None
+    # Every rank sees all devices of its node and takes that of its LOCAL_RANK.
+    ranks.export(set_cuda_visible_devices=False, overwrite=True)
+    return ranks.rank

@@ -129,9 +129,9 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
 
 
 def core_hours(table: Table) -> float:
-    """The wall time of the runs in a table's rows, each once, in hours; a run takes one core."""
-    runs = {record.id: record for row in table.rows for record in row.records.values()}
-    return sum(record.wall_time_s * record.num_devices for record in runs.values()) / 3600
+    """Of the runs in a table's rows, each once."""
+    runs = {record.id: record.core_seconds for row in table.rows for record in row.records.values()}
+    return sum(runs.values()) / 3600
 
 
 def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:

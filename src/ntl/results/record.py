@@ -86,6 +86,13 @@ class RunRecord:
         """The optimizer step whose weights gave the metrics of the test sets."""
         return self.model.get("best", {}).get("step") or self.steps
 
+    @property
+    def core_seconds(self) -> float:
+        """Wall time x CPU threads; 0 of a run on a GPU."""
+        threads = re.search(r"(\d+) of \d+ threads", self.device)
+        seconds = self.wall_time_s * self.num_devices * (int(threads[1]) if threads else 1)
+        return seconds if self.device.lower().startswith("cpu") else 0.0
+
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
         return metric in self.metrics or bool(STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce"))
