@@ -10,7 +10,7 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
-    from ntl.results.load import find_run
+    from ntl.results.record import find_run
     from ntl.training.calibration import COLUMNS, calibrate
 
     parser = Parser(description=__doc__)

@@ -12,7 +12,7 @@ from ntl.system.errors import one_line_errors
 def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
     from ntl.results.figures import draw_all, page
-    from ntl.results.load import check_folders, load_records
+    from ntl.results.record import check_folders, load_records
     from ntl.system.files import write_text
 
     parser = Parser(description=__doc__)

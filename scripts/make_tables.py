@@ -17,12 +17,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rich.console import Console
 
     from ntl.results.build import build_tables
-    from ntl.results.load import check_folders, load_records
     from ntl.results.pages import pages
-    from ntl.results.render import markdown
+    from ntl.results.record import check_folders, load_records
+    from ntl.results.render import markdown, write_tables
     from ntl.results.render.csv import cells
     from ntl.results.spec import table_names
-    from ntl.results.write import write_tables
     from ntl.system.errors import UserError
     from ntl.system.files import write_text
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def check(paths: Sequence[Path], published: Path) -> None:
     """Print which rows of tables each record fills. UserError: what is wrong with one of them."""
     from ntl.results.check_record import check_record
-    from ntl.results.load import load_records
+    from ntl.results.record import load_records
     from ntl.system.errors import UserError
 
     records = load_records([published])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ntl.results import build_table
+from ntl.results.effects import summarize
 from ntl.results.render import latex
 from ntl.results.render.text import header, number, short_text, value_parts
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import summarize
 
 
 def value_text(cell: Any, row: Any) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.results import RunRecord, pack_bits, summarize
-from ntl.results.statistics import accuracy_interval, holm, sign_flip_p
+from ntl.results.effects import accuracy_interval, holm, sign_flip_p
 
 
 def test_interval_of_four_values_by_hand() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from ntl.config.folders import RESULTS
 from ntl.results import RunRecord, build_table, pack_bits
+from ntl.results.render import RENDERERS
 from ntl.results.render import csv as flat
 from ntl.results.spec import load_table_spec
-from ntl.results.write import RENDERERS
 
 SPEC = """
 title: A table

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ntl.evaluation.predictions import json_value
-from ntl.results.load import RECORD, find_run
-from ntl.results.record import read_record
+from ntl.results.record import RECORD, find_run, read_record
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of

@@ -11,8 +11,7 @@ from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.evaluation.textual import exact_matches, rouge_scores
-from ntl.results.load import RECORD
-from ntl.results.record import read_record
+from ntl.results.record import RECORD, read_record
 from ntl.system.errors import UserError
 
 Row = dict[str, Any]

@@ -10,8 +10,7 @@ from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import find_predictions
 from ntl.evaluation.worst import wrong_answers
-from ntl.results.load import RECORD, find_run
-from ntl.results.record import PUBLISHED_ALONE, read_record, write_record
+from ntl.results.record import PUBLISHED_ALONE, RECORD, find_run, read_record, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 

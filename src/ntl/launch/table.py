@@ -11,8 +11,7 @@ from ntl.launch.costs import disk_needed, gigabytes
 from ntl.launch.plan import demands, runs_to_make
 from ntl.launch.workers import TRAIN, run_all, sweep_all
 from ntl.results import build_table, load_records
-from ntl.results.render import markdown
-from ntl.results.write import write_tables
+from ntl.results.render import markdown, write_tables
 from ntl.system.errors import UserError, one_line_errors
 
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import Outcome, Seeds, effect
+from ntl.results.effects import Outcome, Seeds, accuracy_interval, effect
 from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
-from ntl.results.statistics import accuracy_interval
 from ntl.results.table import Block, Difference, Row, Table, pairs_with, same_but_loss, unbeaten
 from ntl.system.errors import UserError
 

@@ -1,23 +1,34 @@
-"""The record of one run: everything a table, a figure or a paired test needs, in one small JSON file."""
+"""The record of one run: everything a table, a figure or a paired test needs, in one small JSON file.
 
+Published records are ``results/runs/*.json``, local ones ``outputs/*/record.json``. 20,000 test answers must fit in a
+few kilobytes: packed bytes stand in base85, whose alphabet needs no escape in JSON, behind a mark and a colon.
+"""
+
+import base64
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ntl.config.settings import nearest
 from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
-from ntl.results.packing import pack_groups, unpack_groups
 from ntl.results.spec import typed
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
 
+RECORD = "record.json"
 SCHEMA = 1
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
+CURVE_POINTS = 200
+PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
 Json = dict[str, Any]
 
@@ -120,9 +131,8 @@ def data_read(record: RunRecord) -> Json:
 
 
 def _absent_terms(config: Json) -> list[str]:
-    loss, model = config.get("loss"), config.get("model")
-    without_ntl = isinstance(loss, Mapping) and loss.get("number", loss) is None
-    without_ce = isinstance(model, Mapping) and model.get("head") == "regression"
+    without_ntl = config.get("loss", {}).get("number", "") is None
+    without_ce = config.get("model", {}).get("head") == "regression"
     return ["ntl"] * without_ntl + ["ce"] * without_ce
 
 
@@ -150,7 +160,7 @@ def jsonable(value: Any, digits: int | None = None) -> Any:
 def to_json(record: RunRecord) -> Json:
     """The record as in its file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
 
-    Groups have the form of :func:`ntl.results.packing.pack_groups`.
+    Groups have the form of :func:`pack_groups`.
     """
     payload: Json = {"schema": SCHEMA, **{item.name: jsonable(getattr(record, item.name)) for item in fields(record)}}
     for name in PUBLISHED_ALONE:
@@ -218,3 +228,92 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
             return path
     write_atomically(path, dumps(payload))
     return path
+
+
+# ---- packed answers, curves and groups
+
+
+def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
+    """``(N,)`` booleans, eight a byte, the first in the highest bit, the last byte ending in zeros.
+
+    ``"r:<base85>"``, or ``"z:<base85 of deflated>"`` where that is shorter, as with rows in order of their difficulty.
+    """
+    raw = np.packbits(np.asarray(correct, dtype=bool)).tobytes()
+    deflated = zlib.compress(raw, 9, wbits=-15)  # without header
+    mark, packed = ("z", deflated) if len(deflated) < len(raw) else ("r", raw)
+    return f"{mark}:{base64.b85encode(packed).decode()}"
+
+
+def unpack_bits(text: str, count: int) -> np.ndarray:
+    """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
+    mark, _, packed = text.partition(":")
+    raw = base64.b85decode(packed)
+    bits = np.frombuffer(zlib.decompress(raw, -15) if mark == "z" else raw, dtype=np.uint8)
+    if len(bits) != (count + 7) // 8:
+        raise ValueError(f"packed bits hold {len(bits)} bytes, not {count} examples")
+    return np.unpackbits(bits, count=count).astype(bool)
+
+
+def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:
+    """At most ``limit`` (from 2 on) of the ``[step, value]`` points, evenly spread, with the first and the last."""
+    if len(points) <= limit:
+        return [list(point) for point in points]
+    last = len(points) - 1
+    return [list(points[round(index * last / (limit - 1))]) for index in range(limit)]
+
+
+def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> Json:
+    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long."""
+    (columns,) = {tuple(values) for values in groups.values()}
+    return {"columns": list(columns), "rows": {group: list(values.values()) for group, values in groups.items()}}
+
+
+def unpack_groups(packed: Mapping[str, Any]) -> dict[str, Json]:
+    """The ``{group: {metric: value}}`` of :func:`pack_groups`. ValueError where a row has not one value a column."""
+    return {group: dict(zip(packed["columns"], row, strict=True)) for group, row in packed["rows"].items()}
+
+
+# ---- finding runs and records
+
+
+def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
+    """The folders of ``--records``, as they are. UserError for one that does not exist."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"--records {folder}: no such folder")
+    return folders
+
+
+def run_record(folder: Path) -> RunRecord:
+    """The record in the folder of a run. UserError as of ``read_record``, or where it is that of another run."""
+    path, record = folder / RECORD, read_record(folder / RECORD)
+    if record.id != folder.absolute().name:
+        raise UserError(f"{path}: the record of another run, {record.id}; move it there, or remove it.")
+    return record
+
+
+def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
+    """The records of run folders, and those of all runs in folders of runs or of records, sorted by id.
+
+    A folder that does not exist holds none. Of two records with one id the one with more decodings is taken, then the
+    one of a run folder. UserError as of ``run_record``.
+    """
+    found: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
+    for folder in map(Path, folders):
+        runs = [folder / RECORD] if (folder / RECORD).is_file() else [*folder.glob(f"*/{RECORD}")]
+        for path in runs or folder.glob("*.json"):
+            record = run_record(path.parent) if path.name == RECORD else read_record(path)
+            precedence = len(record.config.get("beside", {})), path.name == RECORD
+            if record.id not in found or precedence > found[record.id][0]:
+                found[record.id] = precedence, record
+    return [found[key][1] for key in sorted(found)]
+
+
+def find_run(run: str, outputs: Path) -> Path:
+    """A run folder, or the folder of a run id under ``outputs``. UserError names the nearest id."""
+    for folder in (Path(run), outputs / run):
+        if folder.is_dir():
+            return folder
+    ids = sorted(child.name for child in outputs.glob("[!.]*") if child.is_dir())
+    hint = nearest(run, ids) or f" There are {len(ids)} runs there."
+    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")

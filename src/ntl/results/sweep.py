@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import metric_of
-from ntl.results.effects import effect
-from ntl.results.load import RECORD
+from ntl.results.effects import effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
-from ntl.results.record import RunRecord, read_record
+from ntl.results.record import RECORD, RunRecord, read_record
 from ntl.results.render.text import header, number
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import summarize
 from ntl.system.errors import needs
 
 if TYPE_CHECKING:

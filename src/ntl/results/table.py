@@ -4,11 +4,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ntl.results.effects import Effect, Seeds, beats, effect
+from ntl.results.effects import Effect, Seeds, Summary, beats, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
-from ntl.results.statistics import Summary, summarize
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from omegaconf import MISSING
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
 from ntl.results.build import by_seed
-from ntl.results.effects import Effect, Outcome, effect
+from ntl.results.effects import Effect, Outcome, Summary, effect, holm
 from ntl.results.notes import model_name
 from ntl.results.spec import (
     BAND,
@@ -25,7 +25,6 @@ from ntl.results.spec import (
     load_table_spec,
     read_typed,
 )
-from ntl.results.statistics import Summary, holm
 from ntl.results.table import Row, Table, unbeaten
 from ntl.system.errors import UserError
 

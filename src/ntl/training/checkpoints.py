@@ -19,7 +19,7 @@ from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
-from ntl.results.load import RECORD
+from ntl.results.record import RECORD
 from ntl.system.errors import Busy, UserError
 from ntl.system.files import (
     Taken,

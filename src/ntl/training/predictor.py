@@ -14,7 +14,7 @@ from ntl.config.legality import NUMERIC, PLAIN, unfit_for_chat
 from ntl.config.model import HUB_ID, HFConfig
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import read_record, write_record
-from ntl.results.load import find_run
+from ntl.results.record import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
 from ntl.training import checkpoints

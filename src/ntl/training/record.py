@@ -15,7 +15,7 @@ from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
-from ntl.results.packing import PROBE
+from ntl.results.record import PROBE
 from ntl.results.spec import RIDGE
 from ntl.system.machine import device_name, packages, peak_memory_bytes
 from ntl.training.decode import described

@@ -20,8 +20,7 @@ from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
-from ntl.results.load import RECORD, run_record
-from ntl.results.record import write_record
+from ntl.results.record import RECORD, run_record, write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
 from ntl.system.hub import origin, require

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ntl.results.figures.seeds import CONTROL, gaps, sentence
+from ntl.results.figures.effects import CONTROL, gaps, sentence
 from ntl.results.figures.spec import Panel, Source
 from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
-from ntl.results.packing import PROBE
-from ntl.results.record import RunRecord
+from ntl.results.record import PROBE, RunRecord
 from ntl.results.render.text import seeds_text
 from ntl.results.spec import ColumnSpec
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ntl.results.effects import Summary
 from ntl.results.render.text import paper_difference
-from ntl.results.statistics import Summary
 from ntl.results.table import Cell, Difference, Row, Table
 
 NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
