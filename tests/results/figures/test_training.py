@@ -2,7 +2,7 @@
 
 import pytest
 
-from ntl.results.figures.training import Arm, gains_by_base
+from ntl.results.figures.training import gains_by_base
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_the_gain_of_each_seed_stands_with_its_base(arm, bases) -> None:
     against = {1: arm("ce", 1, 10.0), 2: arm("ce", 2, 4.0), 3: arm("ce", 3, 2.0)}
     known = {record.id: record for record in bases}
     # Lower is better: 8 instead of 10 is 20 % better, 5 instead of 4 is 25 % worse; seeds 3 and 4 lack a part.
-    assert gains_by_base(have, against, known, METRIC, -1) == [Arm(1, 0.25, 20.0), Arm(2, 0.5, -25.0)]
-    assert gains_by_base(have, against, known, METRIC, 1)[0].gain == -20.0
+    assert gains_by_base(have, against, known, METRIC, -1) == [(0.25, 20.0), (0.5, -25.0)]
+    assert gains_by_base(have, against, known, METRIC, 1)[0][1] == -20.0
 
 
 def test_when_a_loss_helps(arm, bases, draw, on_evidence, points) -> None:

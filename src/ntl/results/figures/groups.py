@@ -4,14 +4,12 @@ length of a text and the depth of what is asked for; and Figure A4, probabilitie
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
-from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from ntl.results.figures.spec import Panel, Source, defined
@@ -76,51 +74,36 @@ def _overall(panel: Panel) -> str:
     return f"All of {panel.spec.title}: {', '.join(parts)}."
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Of the groups whose names have two numbers: one value over all seeds.
+def group_grid(have: Mapping[int, RunRecord], metric: str, pattern: re.Pattern[str], over: str) -> tuple[Any, int]:
+    """Of the groups whose names have two numbers: one value over all seeds, and how many of the rows training had.
 
-    Attributes:
-        rows, columns: (R,) and (C,), the first and the second numbers, ascending.
-        values: (R, C), NaN where there is no such group.
-        trained: How many of the rows, from the first on, training had.
+    A DataFrame: its rows and columns are the first and the second numbers, ascending; NaN where there is no such group.
+    ``over`` makes one value of those of all seeds: "median", "mean".
     """
+    import pandas as pd
 
-    rows: list[int]
-    columns: list[int]
-    values: np.ndarray
-    trained: int
-
-
-def group_grid(records: Mapping[int, RunRecord], metric: str, pattern: re.Pattern[str], over: Callable) -> Grid:
-    """The groups of both splits whose names fit the pattern; ``over`` makes one value of those of all seeds."""
     found = {
-        split: {
-            (int(place[1]), int(place[2])): float(over(values))
-            for group, values in group_values(records, split, metric).items()
-            if (place := pattern.fullmatch(group))
-        }
+        (int(place[1]), int(place[2])): getattr(pd.Series(values), over)()
         for split in SPLITS
+        for group, values in group_values(have, split, metric).items()
+        if (place := pattern.fullmatch(group))
     }
-    cells = {place: value for split in SPLITS for place, value in found[split].items()}
-    rows, columns = (sorted({place[axis] for place in cells}) for axis in (0, 1))
-    values = np.array([[cells.get((row, column), np.nan) for column in columns] for row in rows])
-    return Grid(rows, columns, values, len({row for row, _ in found[SPLITS[0]]}))
+    inside = filter(None, map(pattern.fullmatch, group_values(have, SPLITS[0], metric)))
+    return pd.Series(found).unstack(), len({place[1] for place in inside})
 
 
-def _draw_grid(axes: Axes, grid: Grid, norm: Normalize, form: str = "{:.0f}", **options: Any) -> AxesImage:
-    image = axes.imshow(grid.values, norm=norm, **RASTER, **options)
-    for (row, column), value in np.ndenumerate(grid.values):
+def _draw_grid(axes: Axes, grid: Any, norm: Normalize, form: str = "{:.0f}", **options: Any) -> None:
+    axes.imshow(grid.to_numpy(), norm=norm, **RASTER, **options)
+    for (row, column), value in np.ndenumerate(grid.to_numpy()):
         if not math.isnan(value):
             # viridis reversed: dark where the value is large.
             colour = "#FFFFFF" if norm(value) > 0.5 else "#000000"
             text = form.format(value) if value < 1000 else ">999"
             axes.text(column, row, text, ha="center", va="center", color=colour)
     axes.set_xticks(range(len(grid.columns)), list(map(str, grid.columns)))
-    axes.set_yticks(range(len(grid.rows)), list(map(str, grid.rows)))
+    axes.set_yticks(range(len(grid.index)), list(map(str, grid.index)))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    return image
 
 
 def draw_pairs(source: Source) -> Drawing:
@@ -128,9 +111,9 @@ def draw_pairs(source: Source) -> Drawing:
     (panel,) = source.panels
     figure, axes = panels(PAGE, 2.5, len(panel.runs), sharey=True)
     for each, (loss, have) in zip(axes, panel.runs.items(), strict=True):
-        grid = group_grid(have, panel.spec.metric, PAIR, np.median)
+        grid, edge = group_grid(have, panel.spec.metric, PAIR, "median")
         _draw_grid(each, grid, LogNorm(5, 200))
-        if edge := grid.trained:
+        if edge:
             each.add_patch(Rectangle((-0.5, -0.5), edge, edge, fill=False, color="#000000", linewidth=1.5))
         each.set_title(LOOKS[loss].name)
         each.set_xlabel("digits of the second factor")
@@ -146,9 +129,9 @@ def draw_depths(source: Source) -> Drawing:
     figure, axes = panels(PAGE, 2.3, len(source.panels), sharey=True)
     for each, panel in zip(axes, source.panels, strict=True):
         (have,) = panel.runs.values()
-        grid = group_grid(have, panel.spec.metric, DEPTH, np.mean)
+        grid, trained = group_grid(have, panel.spec.metric, DEPTH, "mean")
         _draw_grid(each, grid, Normalize(0, 1), "{:.2f}", aspect="auto")
-        each.axhline(grid.trained - 0.5, color="#000000", linewidth=1.5)
+        each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
         each.set(title=panel.spec.title, xlabel="depth (%)")
     axes[0].set_ylabel("words of the text")
     first, counts = source.panels[0], [count for panel in source.panels for count in panel.counts]

@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,24 @@ from ntl.results.spec import ColumnSpec
 MOST_ORDERS = 50_000  # of eight pairs there are 40,320
 
 
-def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:
-    """Epochs until a group's probe is below ``threshold`` for the first time, inf for never; None without a probe."""
-    if not (points := record.curves.get(f"{PROBE}{group}")):
-        return None
-    steps = (step for step, value in points if step is not None and value is not None and value < threshold)
-    return next((step / record.steps * _epochs(record) for step in steps), math.inf)
+def epochs_until(have: Mapping[int, RunRecord], threshold: float) -> Any:
+    """Epochs until a group's probe is below the threshold for the first time, inf for never; NaN without a probe.
+
+    A DataFrame: a row for each seed that was probed, a column for each group.
+    """
+    import pandas as pd
+
+    found = {}
+    for seed, record in have.items():
+        probes = {name.removeprefix(PROBE): each for name, each in record.curves.items() if name.startswith(PROBE)}
+        for group, points in probes.items():
+            steps = (step for step, value in points if step is not None and value is not None and value < threshold)
+            found[seed, group] = next((step / record.steps * _epochs(record) for step in steps), math.inf)
+    return pd.Series(found, dtype=float).unstack() if found else pd.DataFrame()
 
 
 def _epochs(record: RunRecord) -> float:
     return record.examples_seen / record.data["rows"]["train"]
-
-
-def _groups(records: Sequence[RunRecord]) -> list[str]:
-    return sorted({name.removeprefix(PROBE) for record in records for name in record.curves if name.startswith(PROBE)})
 
 
 def draw_epochs(source: Source) -> Drawing | None:
@@ -39,76 +42,58 @@ def draw_epochs(source: Source) -> Drawing | None:
 
     The ``findings`` of the caption say how many groups each loss reaches, and the differences over seeds.
     """
-    records = [record for panel in source.panels for have in panel.runs.values() for record in have.values()]
-    if not (groups := _groups(records)):
+    reached = [
+        {loss: epochs_until(have, panel.spec.threshold) for loss, have in panel.runs.items()} for panel in source.panels
+    ]
+    if not (groups := sorted({group for part in reached for found in part.values() for group in found})):
         return None
-    probed = [record for record in records if _groups([record])]
-    end, counts, findings = max(map(_epochs, probed)), [], []
+    records = [record for panel in source.panels for have in panel.runs.values() for record in have.values()]
+    end, counts, findings = max(map(_epochs, records)), [], []
     figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), len(source.panels), sharey=True)
-    for each, panel in zip(axes, source.panels, strict=True):
-        reached = {}
-        for at, (loss, have) in enumerate(panel.runs.items()):
+    for each, panel, epochs in zip(axes, source.panels, reached, strict=True):
+        times = {}  # in which a loss reaches a group, in the median
+        for at, (loss, found) in enumerate(epochs.items()):
             look, offset = LOOKS[loss], 0.24 * (at - (len(panel.runs) - 1) / 2)
-            places = _middles(list(have.values()), groups, panel.spec.threshold)
-            counts.append(sum(bool(_groups([record])) for record in have.values()))
-            reached[loss] = sum(map(math.isfinite, places.values()))
+            # Of two middle values the later one, as one of them may be infinite.
+            places = {group: statistics.median_high(found[group].dropna()) for group in groups if group in found}
+            counts.append(len(found))
+            times[loss] = sum(map(math.isfinite, places.values()))
             for group, middle in places.items():
                 fill = look.colour if math.isfinite(middle) else "none"
                 marks = {"color": look.colour, "markerfacecolor": fill, "markersize": 4, **ON_AXIS}
                 each.plot(min(middle, end), groups.index(group) + offset, look.marker, **marks)
             each.plot([], [], look.marker, color=look.colour, markersize=4, label=name_of(loss))
-        if not any(reached.values()):
+        if not any(times.values()):
             words = "none of the lengths\nwithin the training,\nwhatever the loss"
             style: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555", "backgroundcolor": "white"}
             each.text(end / 2, (len(groups) - 1) / 2, words, **style)
-        if min(reached.values(), default=0) < len(groups):
+        if min(times.values(), default=0) < len(groups):
             each.text(end, -0.62, "not reached", ha="right", va="center", color="#555555")
         name_rows(each, [group.replace("x", " × ") for group in groups], -0.95)
         each.set_xlim(0, end)
         each.set(title=panel.spec.title, xlabel=panel.spec.axis)
         each.grid(axis="x")
-        findings.append(_finding(panel, groups, reached))
+        findings.append(_finding(panel, groups, times, epochs))
     axes[0].set_ylabel("digits of the two factors")
     first, found = source.panels[0], " ".join(findings)
     return finish(source.spec, figure, 3, seeds=seeds_text(counts), findings=found, model=first.model)
 
 
-def _middles(records: Sequence[RunRecord], groups: Sequence[str], threshold: float) -> dict[str, float]:
-    """Group -> the median over seeds; of two middle values the later one, as one of them may be infinite."""
-    found = {group: [epochs_until(record, group, threshold) for record in records] for group in groups}
-    known = {group: [value for value in values if value is not None] for group, values in found.items()}
-    return {group: statistics.median_high(values) for group, values in known.items() if values}
-
-
-def _finding(panel: Panel, groups: Sequence[str], reached: Mapping[str, int]) -> str:
-    title, threshold = panel.spec.title, panel.spec.threshold
+def _finding(panel: Panel, groups: Sequence[str], reached: Mapping[str, int], epochs: Mapping[str, Any]) -> str:
+    title = panel.spec.title
     counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
     if not any(reached.values()):
         return f"{title}: {counts}, so nothing is shown there."
     column = ColumnSpec(metric="validation/epochs_until", header="epochs")
-    means = {loss: _means(have, groups, threshold) for loss, have in panel.runs.items()}
+    means = {loss: _means(have, groups, epochs[loss]) for loss, have in panel.runs.items()}
     compared = [sentence(gaps(means, base, column), base) for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
     return f"{title}: {counts}. {' '.join([lead, *filter(None, compared)])}"
 
 
-def _means(records: Mapping[int, RunRecord], groups: Sequence[str], threshold: float) -> dict[int, float]:
-    found = {}
-    for seed, record in records.items():
-        values = [epochs_until(record, group, threshold) for group in groups]
-        known = [min(value, _epochs(record)) for value in values if value is not None]
-        if len(known) == len(groups):
-            found[seed] = statistics.fmean(known)
-    return found
-
-
-@dataclass(frozen=True)
-class Arm:
-    """Of one seed: the accuracy of the base, and the gain over the first loss in percent of that loss's score."""
-
-    seed: int
-    base: float
-    gain: float
+def _means(have: Mapping[int, RunRecord], groups: Sequence[str], epochs: Any) -> dict[int, float]:
+    whole = epochs.dropna() if len(epochs.columns) == len(groups) else epochs[:0]
+    return {seed: statistics.fmean(found.clip(upper=_epochs(have[seed]))) for seed, found in whole.iterrows()}
 
 
 def gains_by_base(
@@ -117,8 +102,9 @@ def gains_by_base(
     bases: Mapping[str, RunRecord],
     metric: str,
     sign: int,
-) -> list[Arm]:
-    """One `Arm` for each seed of ``have`` that ``against`` and the ``bases``, by id, have too.
+) -> list[tuple[float, float]]:
+    """For each seed of ``have`` that ``against`` and the ``bases``, by id, have too: the accuracy of the base, and the
+    gain over ``against`` in percent of its score.
 
     ``sign`` is 1 where a higher score is better, otherwise -1.
     """
@@ -128,7 +114,7 @@ def gains_by_base(
         accuracy = base and base.metrics.get(f"{metric.partition('/')[0]}/accuracy")
         score, other = have[seed].metrics.get(metric), against[seed].metrics.get(metric)
         if accuracy is not None and score is not None and other:
-            arms.append(Arm(seed, accuracy, 100 * sign * (score - other) / abs(other)))
+            arms.append((accuracy, 100 * sign * (score - other) / abs(other)))
     return arms
 
 
@@ -172,11 +158,11 @@ def draw_when(source: Source) -> Drawing | None:
     figure, (left, right) = panels(PAGE, 2.9, 2)
     texts = []
     for loss, found in arms.items():
-        look, points = LOOKS[loss], [(arm.base, arm.gain) for arm in found]
-        left.plot(*zip(*points, strict=True), look.marker, color=look.colour, label=name_of(loss))
-        if len(points) > 2:
-            rho, p = correlation(points)
-            texts.append(f"{name_of(loss)}: ρ = {rho:+.2f}, n = {len(points)}, exact p = {p:.3g}")
+        look = LOOKS[loss]
+        left.plot(*zip(*found, strict=True), look.marker, color=look.colour, label=name_of(loss))
+        if len(found) > 2:
+            rho, p = correlation(found)
+            texts.append(f"{name_of(loss)}: ρ = {rho:+.2f}, n = {len(found)}, exact p = {p:.3g}")
         steps, gains = gains_by_step(by_base.runs[loss], against, by_step.spec.metric)
         if steps.size:
             right.plot(steps, gains.mean(axis=0), look.line, marker=look.marker, color=look.colour)
