@@ -1,21 +1,20 @@
 """Time and memory of every loss against cross-entropy: python scripts/benchmark_losses.py --out FILE."""
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ntl.config.cli import Parser, report
+
+LINE = "share {share:<5g} {part:<17} {loss:<24} {:9.3f} ms  {ratio:6.3f} x CE  {peak_mib:8.1f} MiB"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
-    from ntl.benchmarks.implementations import Setting, run_all
-    from ntl.benchmarks.losses import BASIS, token_losses
+    from ntl.benchmarks.losses import BASIS, Setting, benchmark, run_all, token_losses
     from ntl.benchmarks.timing import Row, remark, write_csv
 
     default = Setting()
@@ -33,33 +32,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--implementations", action="store_true", help="compare implementations of CE + NTL instead")
     chosen = parser.parse_args(argv)
     rows: list[Row] = []
-    for found in run_all(chosen.device, chosen.rounds) if chosen.implementations else _losses(chosen):
-        rows += found
-        if chosen.out and rows:  # written after each step, so that an interrupted benchmark keeps its results
+    if chosen.implementations:
+        found = run_all(chosen.device, chosen.rounds)
+    else:
+        setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
+        each = (benchmark(replace(setting, share=share), chosen.losses, chosen.rounds) for share in chosen.shares)
+        found = chain.from_iterable(each)
+    for row in found:
+        rows.append(row)
+        print(LINE.format(1000 * row["seconds"], **row), file=sys.stderr if chosen.json else sys.stdout, flush=True)
+        if chosen.out:  # written after each row, so that an interrupted benchmark keeps its results
             write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")
     if chosen.json:
         print(json.dumps(rows, indent=1))
-
-
-def _losses(chosen: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    from ntl.benchmarks.implementations import Setting
-    from ntl.benchmarks.losses import benchmark
-
-    setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
-    say = partial(print, file=sys.stderr, flush=True)
-    for share in chosen.shares:
-        for row in benchmark(replace(setting, share=share), chosen.losses, chosen.rounds, say):
-            if not chosen.json:
-                _show(row)
-            yield [row]
-
-
-def _show(row: dict[str, Any]) -> None:
-    print(
-        f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
-        f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

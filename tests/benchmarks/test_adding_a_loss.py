@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from ntl import NumberTokenLoss, losses
-from ntl.benchmarks.implementations import Setting
-from ntl.benchmarks.losses import benchmark, token_losses
+from ntl.benchmarks.losses import Setting, benchmark, token_losses
 from ntl.config import compose, folders
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ntl.benchmarks.implementations import check
+from ntl.benchmarks.losses import check
 from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_turns
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.kinds import Terms

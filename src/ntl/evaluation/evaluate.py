@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ntl.evaluation.predictions import json_value
+from ntl.config import build
+from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.results.record import RECORD, find_run, read_record
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
@@ -15,6 +17,7 @@ from ntl.system.files import sha256_of
 
 PREDICTIONS = "predictions.jsonl"
 UNBOUNDED = 10_000
+Row = dict[str, Any]
 OTHER_FILE = (
     "warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs): edited, "
     "cut, of another run, or decoded again; restore them, or remove the record and train again."
@@ -95,8 +98,6 @@ def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[st
 
 def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
     """Print the ``count`` worst answers of each split, with their questions. UserError: of ``wrong_answers``."""
-    from ntl.evaluation.worst import wrong_answers
-
     worst = wrong_answers(path, count)["worst"]
     if as_json:
         print(json.dumps(worst, indent=1))
@@ -109,3 +110,78 @@ def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
 
 def _error(value: float | str | None) -> str:
     return "-" if value is None else f"{float(value):.6g}"
+
+
+def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
+    """Up to ``count`` wrong answers of each split of a predictions file: ``{"worst": {split: [...]}, "typical": ...}``.
+
+    Typical ones are a sample that depends on the ids alone. Each has its "question", "answer", "prediction" and
+    "error": of a number |prediction - answer|, both read by the default rule, or None without a number, which stands
+    last; of a text 1 - ROUGE-1.
+
+    UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
+    """
+    from ntl.evaluation.scores import sample_key
+
+    header, rows = read_predictions(path)
+    if header["metrics"] == "likelihood":
+        raise UserError(f"{path}: plain text has no answers")
+    errors = _of_numbers(rows) if header["metrics"] == "number" else _of_texts(rows)
+    wrong = [(row, error) for row, error in zip(rows, errors, strict=True) if error is not None]
+    orders = {
+        "worst": sorted(wrong, key=lambda pair: math.inf if math.isnan(pair[1]) else -pair[1]),
+        "typical": sorted(wrong, key=lambda pair: sample_key(pair[0]["id"])),
+    }
+    splits = dict.fromkeys(row["split"] for row in rows)
+    chosen = {
+        name: {split: [pair for pair in order if pair[0]["split"] == split][:count] for split in splits}
+        for name, order in orders.items()
+    }
+    asked = _questions(path.parent, [row for part in chosen.values() for found in part.values() for row, _ in found])
+
+    def told(row: Row, error: float) -> Row:
+        answers = {name: row[name] for name in ("answer", "prediction")}
+        return {"question": asked[row["split"], row["id"]], **answers, "error": json_value(error)}
+
+    return {
+        name: {split: [told(*pair) for pair in found] for split, found in part.items()} for name, part in chosen.items()
+    }
+
+
+def _of_numbers(rows: list[Row]) -> list[float | None]:
+    # The error of each row; None where the answer is right, or cannot be read itself.
+    from ntl.evaluation.rules import RULES
+
+    rule = RULES["default"]
+    pairs = [(rule.extract(row["prediction"]), rule.extract(row["answer"])) for row in rows]
+    return [
+        None if answer is None or prediction == answer else float(rule.compare([prediction], [answer]).error[0])
+        for prediction, answer in pairs
+    ]
+
+
+def _of_texts(rows: list[Row]) -> list[float | None]:
+    from ntl.evaluation.textual import exact_matches, rouge_scores
+
+    texts = [row["prediction"] for row in rows], [row["answer"] for row in rows]
+    scored = zip(exact_matches(*texts), rouge_scores(*texts), strict=True)
+    return [None if is_right else 1.0 - rouge["rouge1"].fmeasure for is_right, rouge in scored]
+
+
+def _questions(folder: Path, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """The questions by split and id, from the data that the run was trained on."""
+    from ntl.config.composition import read_config
+    from ntl.data.prepared import Prepared
+
+    config, record = read_config(folder), folder / RECORD
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    files = read_record(record).data.get("files") if record.is_file() else None
+    if isinstance(files, dict) and (changes := prepared.changes_since(files)):
+        raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
+    prepared.prepare(lambda line: None, download=False)
+    wanted = {(row["split"], row["id"]) for row in answers}
+    rows = ((split, row) for split in {split for split, _ in wanted} for row in prepared.rows(split))
+    found = {key: row["question"] for split, row in rows if (key := (split, row["id"])) in wanted}
+    if lost := sorted(wanted - found.keys()):
+        raise UserError(f"{folder}: no questions: {lost[0][1]} is not one of {lost[0][0]}")
+    return found

@@ -8,8 +8,7 @@ from typing import Any
 
 from ntl.config import build
 from ntl.config.composition import read_config
-from ntl.evaluation.evaluate import find_predictions
-from ntl.evaluation.worst import wrong_answers
+from ntl.evaluation.evaluate import find_predictions, wrong_answers
 from ntl.results.record import PUBLISHED_ALONE, RECORD, find_run, read_record, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
