@@ -3,20 +3,20 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rows import make_row, record, values
 
 from ntl.results import build_table
-from ntl.results.effects import summarize
 from ntl.results.render import latex
 from ntl.results.render.text import header, number, short_text, value_parts
-from ntl.results.spec import ColumnSpec
+from ntl.results.spec import ColumnSpec, Role
+from ntl.results.table import Row
 
 
-def value_text(cell: Any, row: Any) -> str:
-    return " ".join(filter(None, value_parts(cell, row)))
+def value_text(row: Row, column: ColumnSpec) -> str:
+    return " ".join(filter(None, value_parts(row, column)))
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
@@ -24,17 +24,15 @@ def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
 
 
 def text_of(
-    values: list[float | None] | None,
+    scores: list[float | None] | None,
     spec: str = ".2f",
     records: int | None = None,
-    constant: str = "",
+    role: Role = Role.ntl,
     text: Callable[..., str] = value_text,
 ) -> str:
     """The text of a cell with these values in a row of that many records (None: one a value)."""
-    seeds = tuple(range(len(values or ())))
-    cell: Any = SimpleNamespace(column=column(spec), seeds=seeds, summary=None if values is None else summarize(values))
-    have = dict.fromkeys(range(len(seeds) if records is None else records))
-    return text(cell, SimpleNamespace(spec=SimpleNamespace(constant=constant), records=have))
+    have = {seed: record(seed) for seed in range(len(scores or ()) if records is None else records)}
+    return text(make_row("a", {"test/mae": values(*scores or ())}, role, records=have), column(spec))
 
 
 def test_header_says_which_way_is_better() -> None:
@@ -68,12 +66,12 @@ ON_THE_PAGE: list[tuple[Any, str, str]] = [
 
 def test_cells_by_hand() -> None:
     for cases, text in ((LONG, value_text), (ON_THE_PAGE, short_text)):
-        assert [text_of(values, spec, text=text) for values, spec, _ in cases] == [shown for *_, shown in cases]
+        assert [text_of(scores, spec, text=text) for scores, spec, _ in cases] == [shown for *_, shown in cases]
     assert [number(value, ".2f") for value in (-0.004, -0.006)] == ["0.00", "-0.01"]  # no minus before a zero
     # A metric that some records lack shows its own n; a constant has no seeds to count.
     assert text_of([1.0, 3.0], records=3) == "1.00, 3.00 (n=2)"
     assert text_of([1.0, 3.0], records=3, text=short_text) == "1.00, 3.00\n2 of 3 seeds"
-    assert text_of([1.0], records=3, constant="mean") == "1.00"
+    assert text_of([1.0], records=3, role=Role.constant) == "1.00"
 
 
 TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"
@@ -98,8 +96,7 @@ def test_every_committed_page_is_narrow_enough_to_be_read(path: Path) -> None:
 
 
 def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
-    values = {1: -1.0, 2: 0.0, 3: 1.0}
-    made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values.items()]
+    made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values(-1.0, 0.0, 1.0).items()]
     lines = latex.to_latex(build_table("quickstart", made)).splitlines()
     at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
     assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"

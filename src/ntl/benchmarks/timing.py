@@ -1,6 +1,5 @@
 """Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
-import csv
 import json
 import multiprocessing
 import os
@@ -107,13 +106,10 @@ def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, s
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    from rich.console import Console
-    from rich.table import Table
+    import pandas as pd
 
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(*(cell.format_map(row) for cell in columns.values()))
-    Console().print(table)
+    lines = [{name: cell.format_map(row) for name, cell in columns.items()} for row in rows]
+    print(title, pd.DataFrame(lines).to_string(index=False), sep="\n\n")
 
 
 def rounded(row: Row) -> Row:
@@ -133,12 +129,13 @@ def remark(*packages: str) -> str:
 
 def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
     """Write the rows under a comment line with ``remark``; the default ``columns`` are those of the first row."""
+    import pandas as pd
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {remark}\n")
-        writer = csv.DictWriter(stream, list(columns or rows[0]), lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+        table = pd.DataFrame(rows, columns=pd.Index(columns or rows[0]), dtype=object)
+        table.to_csv(stream, index=False, lineterminator="\n")
 
 
 def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:

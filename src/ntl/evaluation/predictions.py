@@ -6,7 +6,7 @@
                                                                              "shortcut", "ridge"
 
 A row of a text data set may have the integers "tokens_correct", "tokens_total" and "tokens_generated"
-(`textual.TokenCounts`); older files lack the last. For tokenizers that write numbers in tokens of their own,
+(`textual.TokenCounts`). For tokenizers that write numbers in tokens of their own,
 "malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
 "covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
 {"0.05": ..., ...} of the distribution, given that the answer is one of them, and its "crps" (`numeric.crps`). For an

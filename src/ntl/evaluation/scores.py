@@ -196,15 +196,10 @@ def _score_numbers(split: _Split) -> None:
 
 def _score_texts(split: _Split) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
-    # Older files lack the length of an answer, which the padding of the paper's rule depends on.
-    counts = (
-        [TokenCounts(row[TOKENS[0]], row[TOKENS[1]], row.get(TOKENS[2])) for row in split.rows]
-        if split.whole_column(TOKENS[0])
-        else []
-    )
+    counts = list(map(TokenCounts, *map(split.whole_column, TOKENS)))
     for rule in TEXT_RULES:
         split.add(text_metrics(predictions, answers, rule=rule), _suffix(rule))
-        if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
+        if counts:
             split.add({"token_accuracy": token_accuracy(counts, rule=rule)}, _suffix(rule))
     matches = np.array(exact_matches(predictions, answers))
     split.scores.correct[split.name] = pack_bits(matches)

@@ -115,13 +115,12 @@ def rouge_scores(predictions: Sequence[str], answers: Sequence[str], *, any_scri
 class TokenCounts(NamedTuple):
     """Tokens of one answer, end tokens included and padding not.
 
-    correct: those of the label that are generated at the same position. total: those of the label. generated: None if
-    unknown, and then there is no accuracy under the paper's rule.
+    correct: those of the label that are generated at the same position. total: those of the label.
     """
 
     correct: int
     total: int
-    generated: int | None
+    generated: int
 
 
 def token_matches(generated: Sequence[int], label: Sequence[int]) -> TokenCounts:
@@ -142,7 +141,7 @@ def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> f
 
 def _share(batch: Sequence[TokenCounts], padding: int) -> float:
     longest = max(row.total for row in batch)
-    beyond = sum(min(max((row.generated or 0) - longest, 0), padding) for row in batch)
+    beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch)
     padded = len(batch) * padding
     return (sum(row.correct for row in batch) + padded - beyond) / (sum(row.total for row in batch) + padded)
 

@@ -109,13 +109,9 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 
     A setting that is younger than a record was off when the record was written: empty, 0 or false.
     """
-    lacking = []
-    for name, settings in wanted.items():
-        recorded = config.get("beside", {}).get(name)
-        off = {key: type(value)() for key, value in settings.items()}
-        if recorded is None or off | recorded != settings:
-            lacking.append(name)
-    return lacking
+    have = config.get("beside", {})
+    off = {name: {key: type(value)() for key, value in settings.items()} for name, settings in wanted.items()}
+    return [name for name in wanted if name not in have or off[name] | have[name] != wanted[name]]
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:

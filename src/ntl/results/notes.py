@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.record import RunRecord, data_read
 from ntl.results.spec import BlockSpec, ScaleSpec, TableSpec
 from ntl.results.table import Row
 
+K, V = TypeVar("K"), TypeVar("V")
 # What a model is called in a text; its head is named by the row.
 MODELS = {
     "ernie4_5_tiny": "a tiny Ernie 4.5",
@@ -101,13 +103,17 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     return [" ".join(remark.split()) for remark in remarks if remark]
 
 
+def _sets(pairs: Iterable[tuple[K, V]]) -> dict[K, set[V]]:
+    found: dict[K, set[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, set()).add(value)
+    return found
+
+
 def _longer_than_train(records: Sequence[RunRecord]) -> str:
-    by_split: dict[str, set[float]] = {}
-    for record in records:
-        for split, share in record.data.get("longer_than_train", {}).items():
-            by_split.setdefault(split, set()).add(share)
-    ends = {split: sorted({min(shares), max(shares)}) for split, shares in by_split.items() if max(shares) > 0}
-    parts = [f"{split} {' to '.join(f'{share:.0%}' for share in shares)}" for split, shares in ends.items()]
+    shares = _sets(pair for record in records for pair in record.data.get("longer_than_train", {}).items())
+    ends = {split: sorted({min(found), max(found)}) for split, found in shares.items() if max(found) > 0}
+    parts = [f"{split} {' to '.join(f'{share:.0%}' for share in found)}" for split, found in ends.items()]
     return f"Test examples with more tokens than any that was trained on: {', '.join(parts)}." if parts else ""
 
 
@@ -158,10 +164,7 @@ def _settings(rows: Sequence[Row]) -> str:
 
 def _devices(rows: Sequence[Row]) -> str:
     """Rounding differs between processors, and can decide what a seed learns; a pair should not mix them."""
-    found: dict[tuple[str, int], set[str]] = {}
-    for row in rows:
-        for record in row.records.values():
-            found.setdefault((row.spec.group, record.seed), set()).add(record.device)
+    found = _sets(((row.spec.group, seed), each.device) for row in rows for seed, each in row.records.items())
     mixed = sorted({seed for (_, seed), devices in found.items() if len(devices) > 1})
     if not mixed:
         return ""
@@ -170,11 +173,11 @@ def _devices(rows: Sequence[Row]) -> str:
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:
-    prints: dict[str, set[str]] = {}
-    for record in records:
-        if record.data:
-            settings = json.dumps(record.config.get("dataset"), sort_keys=True)
-            prints.setdefault(settings, set()).add(json.dumps(data_read(record), sort_keys=True))
+    prints = _sets(
+        (json.dumps(each.config.get("dataset"), sort_keys=True), json.dumps(data_read(each), sort_keys=True))
+        for each in records
+        if each.data
+    )
     most = max(map(len, prints.values()), default=0)
     return f"Not a fair comparison: the runs read {most} different versions of the data." if most > 1 else ""
 

@@ -37,28 +37,23 @@ def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    names = labels(records)
-    runs = [
-        (row, key, record.seed, record.data.get("files", {}).get(f"{split}.jsonl"), record.value(key))
-        for row, record in zip(names, records, strict=True)
-        for split in [key.removesuffix("/count") for key in record.metrics if key.endswith("/count")]
-        for key in [f"{split}/{name}" for name in SHOWN]
-        if key in record.metrics
-    ]
-    scores: Any = pd.DataFrame(runs, columns=["row", "metric", "seed", "data", "value"]).astype({"value": object})
-    base, lines = scores[scores["row"] == names[0]], list[dict[str, Any]]()
-    for (row, key), mine in scores.groupby(["row", "metric"], sort=False):
+    names, scores = labels(records), dict[tuple[str, str], dict[tuple[int, str], float | None]]()
+    for row, record in zip(names, records, strict=True):
+        for split in [key.removesuffix("/count") for key in record.metrics if key.endswith("/count")]:
+            place = record.seed, record.data.get("files", {}).get(f"{split}.jsonl", "")
+            for key in (f"{split}/{name}" for name in SHOWN if f"{split}/{name}" in record.metrics):
+                scores.setdefault((row, key), {})[place] = record.value(key)
+    lines = list[dict[str, Any]]()
+    for (row, key), mine in scores.items():
         column = ColumnSpec(key, f"{key.partition('/')[0]} {metric_of(key).heading}")
-        summary = summarize(mine["value"].tolist())
+        summary, base = summarize(list(mine.values())), scores.get((names[0], key), {})
         mean = " ± ".join(number(each, column.format) for each in (summary.mean, summary.sd) if each is not None)
         lines.append({"run": row, "metric": header(column), "mean": mean or "undefined", "n": len(mine)})
-        if row == names[0]:
-            continue
-        both = base[base["metric"] == key].merge(mine, on=["seed", "data"])
-        first, second = (dict(zip(both["seed"], both[side], strict=True)) for side in ("value_x", "value_y"))
-        gap = effect(column, [first], [second])
-        known = "none: other test data" if set(base["seed"]) & set(mine["seed"]) else "none: no seed in common"
-        lines[-1]["effect"] = gap.text if gap else known
+        if row != names[0]:
+            both = [{seed: side[seed, data] for seed, data in base if (seed, data) in mine} for side in (base, mine)]
+            gap, seeds = effect(column, both[:1], both[1:]), {seed for seed, _ in base} & {seed for seed, _ in mine}
+            known = "none: other test data" if seeds else "none: no seed in common"
+            lines[-1]["effect"] = gap.text if gap else known
     columns = ["run", "metric", "mean", "n", "effect"]
     return pd.DataFrame(lines, columns=columns, dtype=object).fillna("").set_index(["run", "metric"])
 

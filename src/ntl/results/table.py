@@ -1,4 +1,4 @@
-"""A computed table: cells, rows and differences, and nothing of how it is written."""
+"""A computed table: rows and differences, and nothing of how it is written."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,17 +8,6 @@ from ntl.results.effects import Effect, Seeds, Summary, beats, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
-
-
-@dataclass(frozen=True)
-class Cell:
-    """``summary`` is None where no record has the metric. ``seeds`` are those of the records that have it."""
-
-    column: ColumnSpec
-    summary: Summary | None
-    seeds: tuple[int, ...]
-    paper: tuple[float, ...]
-    best: bool
 
 
 @dataclass(eq=False)
@@ -54,16 +43,12 @@ class Row:
         return " ".join(words) if self.missing else ""
 
     def summary(self, column: ColumnSpec) -> Summary:
+        """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
         return summarize(list(self.values[column.metric].values()))
 
     def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
         """The effect in a column over the seeds of both, None where they share none."""
         return effect(column, [base.values[column.metric]], [self.values[column.metric]])
-
-    def cell(self, column: ColumnSpec) -> Cell:
-        metric, seeds = column.metric, tuple(self.values[column.metric])
-        summary = self.summary(column) if seeds else None
-        return Cell(column, summary, seeds, tuple(self.spec.paper.get(metric, ())), metric in self.best)
 
 
 def unbeaten(column: ColumnSpec, base: Sequence[Seeds], rows: Sequence[Row], more: Mapping[str, float]) -> str:

@@ -30,7 +30,7 @@ from ntl.system.errors import UserError
 
 VERDICTS = CONFIG_DIR / "verdicts.yaml"
 BENCHMARKS = RESULTS / "benchmarks"
-SCALES = ("tiny", "hour", "small", "real", "paper")  # by size: of one task the largest that ran counts
+SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
 
 
 class Whose(Enum):
@@ -187,8 +187,8 @@ class Verdict:
         """The cell of each task at the largest scale that ran, in the order of the file; without a run the first."""
         found: dict[str, Cell] = {}
         for cell in self.cells:
-            best = found.get(cell.spec.task)
-            if best is None or (cell.effect is not None and (best.effect is None or _size(cell) >= _size(best))):
+            best = found.setdefault(cell.spec.task, cell)
+            if cell.effect and (not best.effect or SCALES.index(cell.scale) >= SCALES.index(best.scale)):
                 found[cell.spec.task] = cell
         return found
 
@@ -212,16 +212,10 @@ class Verdict:
     @property
     def by_task(self) -> str:
         """``supported: multiplication (hour); contradicted: arithmetic (hour)``, those that decide first."""
-        parts = []
-        for outcome in Outcome:
-            tasks = [f"{task} ({cell.scale})" for task, cell in self.tasks.items() if cell.outcome is outcome]
-            if tasks:
-                parts.append(f"{outcome.value}: {', '.join(tasks).replace(' ()', '')}")
-        return "; ".join(parts)
-
-
-def _size(cell: Cell) -> int:
-    return SCALES.index(cell.scale) if cell.scale in SCALES else -1
+        found: dict[Outcome, list[str]] = {}
+        for task, cell in self.tasks.items():
+            found.setdefault(cell.outcome, []).append(f"{task} ({cell.scale})".removesuffix(" ()"))
+        return "; ".join(f"{each.value}: {', '.join(found[each])}" for each in Outcome if each in found)
 
 
 def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:

@@ -4,7 +4,8 @@ from typing import Any
 
 from ntl.results.effects import Summary
 from ntl.results.render.text import paper_difference
-from ntl.results.table import Cell, Difference, Row, Table
+from ntl.results.spec import ColumnSpec
+from ntl.results.table import Difference, Row, Table
 
 NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
@@ -14,20 +15,19 @@ FIELDS = (
 )
 
 
-def _numbers(summary: Summary | None) -> dict[str, Any]:
-    if summary is None:
-        return {"n": 0, "undefined": 0}
+def _numbers(summary: Summary) -> dict[str, Any]:
     return {**{name: getattr(summary, name) for name in NUMBERS}, "values": list(summary.values)}
 
 
-def _cell(row: Row, cell: Cell) -> dict[str, Any]:
-    paper_mean, paper_sd, *_ = (*cell.paper, None, None)
+def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
+    metric = column.metric
+    paper_mean, paper_sd, *_ = (*row.spec.paper.get(metric, ()), None, None)
     return {
-        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": cell.column.metric},
-        **_numbers(cell.summary),
-        **{"best": cell.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
-        "minus_paper": paper_difference(cell),
-        "seeds": [] if row.spec.constant else list(cell.seeds),
+        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": metric},
+        **_numbers(row.summary(column)),
+        **{"best": metric in row.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
+        "minus_paper": paper_difference(row, column),
+        "seeds": [] if row.spec.constant else list(row.values[metric]),
         "records": [record.id for record in row.records.values()],
         "command": row.command,
     }
@@ -54,7 +54,7 @@ def cells(table: Table) -> list[dict[str, Any]]:
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []
     for block in table.blocks:
-        parts = [_cell(row, row.cell(column)) for row in block.rows for column in block.columns]
+        parts = [_cell(row, column) for row in block.rows for column in block.columns]
         parts += map(_difference, block.differences)
         parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
         found += [{"block": block.title, **part} for part in parts]

@@ -32,17 +32,17 @@ def _number(text: str) -> str:
 
 
 def _row(row: Row, columns: Sequence[ColumnSpec]) -> list[str]:
-    values, intervals, cells = [], [], [row.cell(column) for column in columns]
-    for cell in cells:
-        text, interval = value_parts(cell, row)
-        values.append(rf"\textbf{_number(text)}" if cell.best else _number(text))
+    values, intervals = [], []
+    for column in columns:
+        text, interval = value_parts(row, column)
+        values.append(rf"\textbf{_number(text)}" if column.metric in row.best else _number(text))
         intervals.append(rf"\footnotesize{_number(interval)}" if interval else "")
     count = "" if row.spec.constant else str(len(row.records))
     mark = " (no better than a constant)" if row.learnt is False else ""
     lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
-    papers = [escape(paper_line(cell)) for cell in cells]
+    papers = [escape(paper_line(row, column)) for column in columns]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines

@@ -43,11 +43,11 @@ def _row(row: Row, block: Block) -> str:
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
     cells = []
-    for cell in map(row.cell, block.shown):
-        first, *rest = short_text(cell, row).split("\n")
-        lines = [f"**{first}**" if cell.best else first, *rest]
-        if cell.paper and not row.stand_in:
-            lines.append(f"paper {paper_text(cell)}")
+    for column in block.shown:
+        first, *rest = short_text(row, column).split("\n")
+        lines = [f"**{first}**" if column.metric in row.best else first, *rest]
+        if (paper := paper_text(row, column)) and not row.stand_in:
+            lines.append(f"paper {paper}")
         cells.append(BREAK.join(lines))
     return line([BREAK.join(label), *cells])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ntl.evaluation.metrics import Better
 from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Cell, Row
+from ntl.results.table import Block, Row
 
 BOLD_LEGEND = (
     "Bold: the best row, where its gain over the second best, paired by seed, has an interval without 0 that is not "
@@ -28,7 +28,7 @@ def constant_legend(block: Block) -> str:
 
 def short_legend(block: Block) -> str:
     """The legend of a block on the page."""
-    best = any(cell.best for row in block.rows for cell in map(row.cell, block.shown))
+    best = any(column.metric in row.best for row in block.rows for column in block.shown)
     bold = f" {BOLD_LEGEND}" if best else " No row is clearly the best in any column."
     return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{constant_legend(block)}"
 
@@ -63,14 +63,14 @@ def _coarser(spec: str, spread: float) -> str:
     return f".{max(0, min(int(found[1]), digits))}{found[2]}"
 
 
-def short_text(cell: Cell, row: Row) -> str:
+def short_text(row: Row, column: ColumnSpec) -> str:
     """``mean ± sd`` with no more digits than the spread has; from `HUGE` on one digit and an exponent.
 
     A second line gives the number of seeds where the metric is missing or undefined in some runs.
     """
-    summary, spec = cell.summary, cell.column.short or cell.column.format
+    summary, spec = row.summary(column), column.short or column.format
     huge = LARGE if "," in spec else HUGE
-    if summary is None:
+    if not row.values[column.metric]:
         return "-"
     if summary.mean is None:
         return "undefined"
@@ -85,13 +85,13 @@ def short_text(cell: Cell, row: Row) -> str:
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
 
 
-def value_parts(cell: Cell, row: Row) -> tuple[str, str]:
+def value_parts(row: Row, column: ColumnSpec) -> tuple[str, str]:
     """The mean with its spread, and the interval, empty where there is none; with n where some runs lack the metric.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
     """
-    summary, spec = cell.summary, cell.column.format
-    if summary is None:
+    summary, spec = row.summary(column), column.format
+    if not row.values[column.metric]:
         return "-", ""
     if summary.mean is None:
         return "undefined", ""
@@ -102,23 +102,23 @@ def value_parts(cell: Cell, row: Row) -> tuple[str, str]:
         interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
     if summary.undefined:
         text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
-    if not row.spec.constant and len(cell.seeds) != len(row.records):
-        interval = f"{interval} (n={len(cell.seeds)})".strip()
+    if not row.spec.constant and (n := len(row.values[column.metric])) != len(row.records):
+        interval = f"{interval} (n={n})".strip()
     return text, interval
 
 
-def paper_text(cell: Cell) -> str:
+def paper_text(row: Row, column: ColumnSpec) -> str:
     """The paper's number as printed there, empty where it prints none."""
-    return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
+    return " ± ".join(number(value, column.paper_format) for value in row.spec.paper.get(column.metric, ()))
 
 
-def paper_line(cell: Cell) -> str:
+def paper_line(row: Row, column: ColumnSpec) -> str:
     """The paper's number and, in brackets, ours minus it; empty where the paper prints none."""
-    text, away = paper_text(cell), paper_difference(cell)
-    return text if away is None else f"{text} ({number(away, cell.column.format, '+')})"
+    text, away = paper_text(row, column), paper_difference(row, column)
+    return text if away is None else f"{text} ({number(away, column.format, '+')})"
 
 
-def paper_difference(cell: Cell) -> float | None:
+def paper_difference(row: Row, column: ColumnSpec) -> float | None:
     """Our mean minus the paper's; None without either."""
-    mean = cell.summary.mean if cell.summary else None
-    return mean - cell.paper[0] if cell.paper and mean is not None else None
+    mean, paper = row.summary(column).mean, row.spec.paper.get(column.metric)
+    return mean - paper[0] if paper and mean is not None else None
