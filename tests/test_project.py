@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "objectives": 1225, "training": 2925, "numbers": 610, "tokenizers": 740, "models": 1165},
-    **{"data": 3750, "decoding": 945, "evaluation": 1500, "results": 3870, "launch": 900, "benchmarks": 790},
-    **{"config": 2785, "system": 780},
+    **{"losses": 2400, "objectives": 1265, "training": 2920, "numbers": 605, "tokenizers": 740, "models": 1165},
+    **{"data": 3670, "decoding": 935, "evaluation": 1475, "results": 3745, "launch": 810, "benchmarks": 770},
+    **{"config": 2785, "system": 770},
 }
-MAX_FILES = 171
+MAX_FILES = 156
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
