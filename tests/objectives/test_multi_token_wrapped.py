@@ -17,7 +17,7 @@ from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
 from ntl.numbers import NumberVocabulary
 from ntl.objectives import MultiToken
 
-END, IGNORED = 20, -100
+END, IGNORED, VOCABULARY = 20, -100, 24
 KINDS: list[dict[str, Any]] = [{"variant": variant} for variant in ("independent", "causal", "linear")]
 KINDS += [{"kind": "sequential"}, {"kind": "shared"}, {"train_only": "heads"}]
 # DDP looks for unused parameters in the outputs, as transformers' Trainer has it do, or does not.
@@ -27,10 +27,10 @@ CASES = [(place, unused) for place in range(len(KINDS)) for unused in (False, Tr
 def _multi(place: int, **options: Any) -> tuple[Any, MultiToken]:
     """The same weights on each rank, far from uniform."""
     dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    shape: dict[str, Any] = {"vocab_size": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    shape: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2}
     shape |= {"bos_token_id": END, "eos_token_id": END}
     model: Any = AutoModelForCausalLM.from_config(GPT2Config(**shape, **dropout))
-    values = [float(token) if token < 10 else float("nan") for token in range(24)]
+    values = [float(token) if token < 10 else float("nan") for token in range(VOCABULARY)]
     loss = NumberTokenLoss(NumberVocabulary.from_values(values), shift=True, **options)
     multi = MultiToken(model, 3, loss=loss, **KINDS[place])
     torch.manual_seed(4)
@@ -117,17 +117,28 @@ def _on_a_rank(folder: str) -> None:
 
 
 class _Products(TorchDispatchMode):
-    """Collects the types of matrix products."""
+    """Collects the types of matrix products, and counts those with the unembedding."""
 
     def __init__(self) -> None:
         super().__init__()
         self.types: set[torch.dtype] = set()
+        self.wide = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+        found, aten = func(*args, **(kwargs or {})), torch.ops.aten
+        if func.overloadpacket in (aten.mm, aten.addmm, aten.addmm_, aten.bmm):
             self.types.add(found.dtype)
+            self.wide += any(VOCABULARY in each.shape for each in args if isinstance(each, Tensor))
         return found
+
+
+@pytest.mark.parametrize(("implementation", "of_a_head"), [("reference", 4), ("fused", 3)])
+def test_products_of_a_head_with_the_unembedding(implementation: str, of_a_head: int) -> None:
+    """One forward and two backward; that of all logits at once is done again, so that they are not held."""
+    model, multi = _multi(0, implementation=implementation)
+    with _Products() as products:
+        multi(model(_rows()["input_ids"]), _rows()["labels"]).backward()
+    assert products.wide == 3 + 2 * of_a_head
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused"])

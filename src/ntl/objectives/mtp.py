@@ -236,4 +236,6 @@ class _OneAtATime(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
+        if grad.device.type == "cpu" and grad == 1:  # a pass over all of them, for nothing
+            return None, None, *gradients
         return None, None, *(None if each is None else each.mul_(grad.to(each.dtype)) for each in gradients)

@@ -160,10 +160,10 @@ class MultiToken:
         for index in range(1, self.heads):
             if self.config.kind == "shared":
                 total = total + loss(index, None, logits)
-            else:  # its logits are computed again in the backward pass, so that they are held for one head at a time
+            else:  # logits are computed again in the backward pass, so that they are held for one head at a time
                 hidden = states[index - 1].to(head.weight.dtype)
                 with self._autocast():
-                    total = total + maybe_again(torch.is_grad_enabled(), loss, index, hidden)
+                    total = total + maybe_again(torch.is_grad_enabled() and how != "linear", loss, index, hidden)
         self._add(objective.joined(total, found))
         return total
 
