@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from tree_models import END, MODELS, TreeTokenizer, answer_logits, prompts
+from tree_models import END, MODELS, TreeTokenizer, V, answer_logits, prompts
 
 from ntl.decoding.tree import ENDS, KINDS, START, NumberTokens, advance, expected_error, number_masses
 from ntl.numbers import parse_number
@@ -96,3 +96,17 @@ def test_raft_over_a_grid_and_by_hand() -> None:
         expected_error(values, masses, target, kind="cubed")
     with pytest.raises(ValueError, match="an example has no number to take the error of"):
         expected_error(values, masses, target, grid=[7.0])
+
+
+def test_what_a_narrow_search_leaves_out_is_outside() -> None:
+    model = MODELS["decoder"]()
+    masses = [
+        number_masses(model, prompts(model, QUESTIONS), TOKENS, num_beams=beams, max_new_tokens=LENGTH)[1].exp().sum(1)
+        for beams in (2, 8, ALL)
+    ]
+    assert (masses[0] < masses[1]).all()
+    assert (masses[1] < masses[2]).all()
+    assert (masses[2] < 1).all()
+    assert V == 12
+    for kind in KINDS:
+        assert all(each.isfinite().all() for each in gradients(model, of_the_tree(model, 2, kind=kind).sum()))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ntl import losses
 from ntl.losses import JointLoss
-from ntl.losses.rows import is_number
 from ntl.numbers import NumberVocabulary
 
 TEXT = math.nan
@@ -104,11 +103,6 @@ def weights_of(labels: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(2)
     weights = 2 * torch.rand(labels.shape, generator=generator)
     return weights.masked_fill(torch.rand(labels.shape, generator=generator) < 0.2, 0.0)
-
-
-def all_positions(labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
-    """`number_index` as it is on a GPU: the number rows are all positions, with a mask."""
-    return None, is_number(labels, number_vocab, ignore_index).flatten()
 
 
 SHAPES = [(4, 9), (13,), (2, 1, 4), (1,), (), (0,), (2, 0)]

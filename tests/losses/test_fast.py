@@ -8,12 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import DIGITS, KINDS, WIDTH, all_positions, assert_same, batch, value_and_gradients
+from loss_cases import DIGITS, KINDS, WIDTH, assert_same, batch, value_and_gradients
 from torch import Tensor
 
 from ntl.benchmarks.timing import peak_bytes
-from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl
-from ntl.losses.joint import FASTER_FROM
+from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl, ntl_was
+from ntl.losses.fast import LMHead
+from ntl.losses.joint import FASTER_FROM, linear_number_rows
+from ntl.losses.rows import is_number
+from ntl.numbers import NumberVocabulary
 
 LABELS = torch.tensor([7, 1, -100, 5, 0, 12])
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 8e-3}
@@ -58,6 +61,9 @@ def test_all_positions_with_a_mask_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     given, labels = batch((3, 7), torch.float32)
     given = given.masked_fill((labels == -100).unsqueeze(-1), torch.nan)
     head = torch.eye(WIDTH)
+
+    def all_positions(labels: Tensor, vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
+        return None, is_number(labels, vocab, ignore_index).flatten()
 
     for kind, options in KINDS.items():
         how: dict[str, Any] = {"kind": kind, "implementation": "fused", **options}
@@ -184,6 +190,16 @@ def test_a_frozen_weight_costs_no_gradient_and_a_backward_pass_is_repeated() -> 
     torch.testing.assert_close(hidden.grad, 2 * 1.7 * expected)
     assert weight.grad is None
     assert tuple(weight.shape) not in saved
+
+
+def test_the_number_tokens_logits_alone() -> None:
+    hidden, weight = hidden_and_weight()
+    for head in (LMHead(weight), LMHead(weight, weight[:, 0], 0.7, 3.0)):
+        expected = ntl_was(head.logits(hidden), LABELS, DIGITS)
+        rows = linear_number_rows(hidden, head, LABELS, DIGITS, -100)
+        torch.testing.assert_close(ntl_was(rows, LABELS, DIGITS), expected)
+        assert expected > 0
+        assert len(linear_number_rows(hidden, head, torch.full_like(LABELS, -100), DIGITS, -100).targets_N) == 0
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import (
@@ -239,6 +240,27 @@ def test_auto_takes_what_was_measured_to_be_faster() -> None:
 
 
 # ---- label_smoothing
+
+
+@settings(max_examples=12)
+@given(
+    smoothing=st.sampled_from([0.0, 0.1, 0.9]),
+    implementation=st.sampled_from(["auto", "reference", "fused"]),
+    reduction=st.sampled_from(["mean", "sum", "none"]),
+)
+def test_smoothing_is_that_of_torch(smoothing: float, implementation: str, reduction: Any) -> None:
+    logits, labels = batch()
+
+    def by_torch(given: Tensor) -> Tensor:
+        flat = F.cross_entropy(given.flatten(0, -2), labels.flatten(), label_smoothing=smoothing, reduction=reduction)
+        return flat.view(labels.shape) if reduction == "none" else flat
+
+    how: dict[str, Any] = {"kind": "ce", "reduction": reduction, "label_smoothing": smoothing}
+    how["implementation"] = implementation
+    expected, gradient = value_and_gradients(by_torch, logits)
+    found, found_gradient = value_and_gradients(lambda given: ce_ntl(given, labels, DIGITS, **how), logits)
+    torch.testing.assert_close(found.total, expected)
+    torch.testing.assert_close(found_gradient, gradient)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused"])

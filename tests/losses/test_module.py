@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS, KINDS, WIDTH, all_positions, batch, weights_of
+from loss_cases import DIGITS, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
 from ntl import NumberTokenLoss
 from ntl.losses import ce_ntl, count_labels, fast, linear_ce_ntl, ntl_was, rows, squashed_cost
+from ntl.losses.rows import is_number
 
 LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
 
@@ -129,8 +130,11 @@ def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NotImplementedError):
         torch.empty(3, device="meta").nonzero()
 
+    def of_a_gpu(labels: Tensor, vocab: object, ignore_index: int) -> tuple[None, Tensor]:
+        return None, is_number(labels, vocab, ignore_index).flatten()
+
     for module in (rows, fast):
-        monkeypatch.setattr(module, "number_index", all_positions)
+        monkeypatch.setattr(module, "number_index", of_a_gpu)
     for kind in KINDS:
         loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused", **KINDS[kind]).to("meta")
         given = torch.empty(2, 7, 13, device="meta", requires_grad=True)
@@ -193,6 +197,16 @@ def test_labels_that_are_no_integers() -> None:
     assert NumberTokenLoss(DIGITS, shift=True)(given, LABELS.int()) == NumberTokenLoss(DIGITS, shift=True)(
         given, LABELS
     )
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 1), (3, 1), (2,)])
+def test_counts_as_dataparallel_gives_them(shape: tuple[int, ...]) -> None:
+    """transformers repeats the count for each device, and multiplies or divides by their number elsewhere."""
+    for implementation in ("reference", "fused"):
+        loss = NumberTokenLoss(DIGITS, shift=True, implementation=implementation)
+        found = value_and_gradient(loss, logits(), LABELS, num_items_in_batch=torch.full(shape, 12))
+        whole = 12 * math.prod(shape)
+        torch.testing.assert_close(found, value_and_gradient(loss, logits(), LABELS, num_items_in_batch=whole))
 
 
 def test_a_weight_is_shifted_with_its_label() -> None:

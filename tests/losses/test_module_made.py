@@ -66,8 +66,10 @@ def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weight": -1}, ValueError, "weight must be finite and not negative, not -1"),
     ({"weight": "0.3"}, TypeError, "weight must be a number, not a str"),
+    ({"implementation": "fast"}, ValueError, "implementation must be 'auto', 'reference', 'fused'"),
     ({"kind": "gce+was_cdf", "sigma": math.nan}, ValueError, "sigma must be positive, not nan"),
     ({"cost": torch.zeros(9, 9)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(9, 9\)"),
+    ({"kind": "wass"}, ValueError, "kind 'wass' is none of"),
     ({"kind": "was_cdf", "target": torch.zeros(1)}, ValueError, "target belongs to a single batch"),
     ({"kind": "gce", "label_smoothing": 0.1}, ValueError, "takes no option 'label_smoothing'"),
     ({"squash": 1.0}, ValueError, "squash factor must be above 1"),

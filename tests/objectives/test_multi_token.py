@@ -1,6 +1,5 @@
 """`MultiToken` in a loop, transformers' Trainer and TRL: by hand, and against the objective of ``train.py``."""
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -73,11 +72,11 @@ def _total(multi: MultiToken, model: Any, batch: dict[str, Tensor], **more: Any)
     return multi(model(**inputs), batch["labels"], **more)
 
 
-@pytest.mark.parametrize(("architecture", "implementation"), [("llama", "reference"), ("gpt2", "fused")])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_loss_and_gradients_are_those_of_train_py(kind: dict[str, Any], architecture: str, implementation: str) -> None:
+def test_loss_and_gradients_are_those_of_train_py(kind: dict[str, Any], architecture: str) -> None:
     model = _model(architecture)
-    settings = {"loss": _loss(implementation=implementation), "head_weights": [1.0, 0.5, 2.0], **kind}
+    settings = {"loss": _loss(), "head_weights": [1.0, 0.5, 2.0], **kind}
     multi, batch = MultiToken(model, 3, **settings), _batch()
     _spread(model).train()
     total = _total(multi, model, batch)
@@ -85,7 +84,6 @@ def test_loss_and_gradients_are_those_of_train_py(kind: dict[str, Any], architec
     found, shifted = _gradients(model), F.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
     model.zero_grad()
     objective = multi.objective
-    objective.terms = replace(objective.terms, implementation="reference")
     joint = objective(batch["input_ids"], batch["attention_mask"], shifted, counts=objective.count(shifted))
     joint.total.backward()
     torch.testing.assert_close(total, joint.total, rtol=0, atol=1e-12)
@@ -124,12 +122,52 @@ def test_what_ends_a_document_without_them() -> None:
     assert multi.counts(batch)[:, 0].tolist() == [4, 3]
 
 
-def test_of_the_number_of_labels_alone_each_term_is_that_of_the_batch_times_its_share() -> None:
-    model, batch = _model(), _batch(8)
-    multi = MultiToken(model, 3, loss=_loss())
-    labels = int(multi.counts(batch)[0, 0])
-    half = _total(multi, model, batch, num_items_in_batch=2 * labels)
-    torch.testing.assert_close(half, _total(multi, model, batch) / 2)
+@pytest.mark.parametrize("kind", [KINDS[1], KINDS[3], KINDS[4]], ids=["causal", "sequential", "shared"])
+def test_gradcheck(kind: dict[str, Any]) -> None:
+    model = _model()
+    multi = MultiToken(model, 3, loss=_loss(implementation="fused"), **kind)
+    _spread(model)
+
+    class Whole(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self) -> Tensor:
+            return _total(multi, model, _batch())
+
+    whole = Whole()
+    names = [f"model.{name}" for name in ("model.layers.0.self_attn.v_proj.weight", "model.norm.weight")]
+    names += [name for name, _ in whole.named_parameters() if "k_proj" in name and "mtp" in name][:1]
+    chosen = [dict(whole.named_parameters())[name].detach()[:2].clone().requires_grad_() for name in names]
+
+    def total(*parts: Tensor) -> Tensor:
+        given = {name: dict(whole.named_parameters())[name].detach() for name in names}
+        given = {name: torch.cat([part, given[name][2:]]) for (name, part) in zip(names, parts, strict=True)}
+        return torch.func.functional_call(whole, given)
+
+    assert torch.autograd.gradcheck(total, chosen)
+
+
+@pytest.mark.parametrize("kind", KINDS[2:], ids=KIND_NAMES[2:])
+def test_one_batch_is_its_rows_accumulated(kind: dict[str, Any]) -> None:
+    model = _model()
+    multi, batch = MultiToken(model, 3, loss=_loss(), **kind), _batch(8)
+    _spread(model)
+    whole = _total(multi, model, batch)
+    whole.backward()
+    expected = _gradients(model)
+    model.zero_grad()
+    rows = [{name: each[row : row + 1] for name, each in batch.items()} for row in range(8)]
+    counts = sum(multi.counts(each) for each in rows)
+    parts = [_total(multi, model, each, num_items_in_batch=counts) for each in rows]
+    sum(parts).backward()
+    torch.testing.assert_close(sum(parts), whole, rtol=0, atol=1e-12)
+    for name, each in _gradients(model).items():
+        torch.testing.assert_close(each, expected[name], rtol=0, atol=1e-12)
+    # Of the number of labels alone, each term is that of the batch times its share of the step.
+    one = _total(multi, model, batch, num_items_in_batch=2 * int(multi.counts(batch)[0, 0]))
+    torch.testing.assert_close(one, whole / 2)
 
 
 @pytest.mark.parametrize("kind", KINDS[:4], ids=KIND_NAMES[:4])

@@ -152,6 +152,20 @@ def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, comma
     command.check(without_times)
 
 
+@pytest.mark.soak
+def test_two_commands_at_one_run(command: Command, without_times) -> None:
+    with command.start() as process:
+        command.wait_for_a_checkpoint(process)
+        process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
+        second = subprocess.run(command.words, capture_output=True, text=True, timeout=120)
+        assert second.returncode == 2, second.stderr
+        assert second.stderr == f"error: {command.folder}: another process is working on this run; wait for it.\n"
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    command.check(without_times)
+
+
 # In the order in which one run meets them: each start goes on from the checkpoint before.
 PLACES = [
     ("open", "config.json", 2),  # the second checkpoint has just begun

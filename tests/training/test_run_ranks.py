@@ -1,4 +1,4 @@
-"""Runs of several ranks, as torchrun starts them."""
+"""Several ranks: the helpers, and runs as torchrun starts them."""
 
 import json
 import shutil
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 import safetensors.torch
 import torch
+from torch import nn
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
@@ -20,6 +21,17 @@ from ntl.results import read_record
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.train import train
+from ntl.training.weights import whole_state
+
+
+def test_tied_weights_are_one_tensor() -> None:
+    """As safetensors wants them, and as a model that is not sharded has them."""
+    model = nn.ModuleDict({"embedding": nn.Embedding(3, 2), "head": nn.Linear(2, 3, bias=False)})
+    model["head"].weight = model["embedding"].weight
+    state = whole_state(model)
+    assert state["head.weight"] is state["embedding.weight"]
+    torch.testing.assert_close(state["head.weight"], model["embedding"].weight.detach(), rtol=0, atol=0)
+
 
 # 21 validation rows: the last batch of an evaluation is not full.
 SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
