@@ -9,6 +9,7 @@ from ntl.config.folders import ROOT
 from ntl.launch.publish import publish
 from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
+from ntl.results.spec import load_table_spec
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -102,12 +103,18 @@ def test_each_thing_that_does_not_fit_has_its_line(tmp_path: Path, published: li
         of_quickstart(published),
         seed=2,
         git={"commit": "0" * 40, "dirty": True},
+        packages={"torch": "2.13.0"},
+        device="",
+        predictions_sha256="abc",
         data={"files": {"train.jsonl": "0" * 64}},
     )
     expected = [
         "its seed is 2, and 1 by its overrides",
         "its commit 0+ is not in this repository",
         "its source had uncommitted changes",
+        "the versions of python, ntl, transformers, tokenizers are not recorded",
+        "its device is not recorded",
+        "predictions_sha256 is 'abc', which is no sha256",
         "data.files.train.jsonl differs from that of [0-9]+ published runs with the same settings",
     ]
     faults, rows = check(tmp_path, wrong, published)
@@ -122,6 +129,16 @@ def test_an_id_that_the_overrides_do_not_give_and_a_pair_of_two_processors(tmp_p
     faults, rows = check(tmp_path, replace(record, device="cuda"), published)
     mixed = "other rows of this seed ran on cpu .*, this one on cuda: a pair must not mix processors"
     assert [bool(re.search(mixed, fault)) for fault in faults] == [True] * len(rows)
+
+
+def test_a_processor_is_compared_within_the_group_of_a_row(tmp_path: Path, published: list, monkeypatch) -> None:
+    spec, record = load_table_spec("quickstart"), replace(of_quickstart(published), device="cuda")
+    monkeypatch.setattr("ntl.results.check_record.table_names", lambda: [spec.name])
+    monkeypatch.setattr("ntl.results.check_record.load_table_spec", lambda name: spec)
+    assert len(check(tmp_path, record, published)[0]) == 1
+    for row in spec.blocks[0].rows:
+        row.group = row.label
+    assert check(tmp_path, record, published)[0] == []
 
 
 def test_answers_and_settings_must_agree_with_what_a_record_says_of_them(tmp_path: Path, published: list) -> None:

@@ -1,6 +1,7 @@
 """Whether the record of a run that somebody else made can stand beside the published ones."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ from ntl.config.identity import recorded, run_id
 from ntl.results.match import leaves, plan_table, row_name, row_records, with_weights_of
 from ntl.results.record import RECORD, RunRecord, read_record, unpack_bits
 from ntl.results.spec import load_table_spec, table_names
+
+PACKAGES = ("python", "ntl", "torch", "transformers", "tokenizers")
+SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
@@ -28,6 +32,7 @@ def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tupl
         *([] if path.name in (RECORD, f"{record.id}.json") else [f"the file is not named {record.id}.json"]),
         *_config(record),
         *_source(record, root),
+        *_hashes(record),
         *_data(record, others),
         *_answers(record),
     ]
@@ -58,6 +63,19 @@ def _source(record: RunRecord, root: Path) -> Iterator[str]:
         yield f"its commit {commit or '(none)'} is not in this repository"
     if record.git.get("dirty"):
         yield "its source had uncommitted changes: commit, and run it again"
+    if missing := [name for name in PACKAGES if not record.packages.get(name)]:
+        yield f"the versions of {', '.join(missing)} are not recorded"
+    if not record.device:
+        yield "its device is not recorded"
+
+
+def _hashes(record: RunRecord) -> Iterator[str]:
+    hashes = {"predictions_sha256": record.predictions_sha256}
+    hashes |= {f"ids_sha256.{split}": value for split, value in record.ids_sha256.items()}
+    hashes |= {f"data.files.{name}": value for name, value in record.data.get("files", {}).items()}
+    for name, value in hashes.items():
+        if not SHA256.fullmatch(str(value)):
+            yield f"{name} is {str(value)[:20]!r}, which is no sha256"
 
 
 def _data(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[str]:
