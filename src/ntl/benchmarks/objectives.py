@@ -42,8 +42,8 @@ def shape_of(name: str) -> LlamaConfig:
     )
 
 
-def operations(shape: LlamaConfig, length: int) -> tuple[int, int]:
-    """Return the multiplications of all blocks, and of the unembedding, for a position in a forward pass."""
+def operations(shape: Any, length: int) -> tuple[int, int]:
+    """Return the multiplications of all blocks of a Llama, and of its unembedding, for a position in a forward pass."""
     width, keys = shape.hidden_size, shape.hidden_size * shape.num_key_value_heads // shape.num_attention_heads
     maps = 2 * width * (width + keys) + 3 * width * shape.intermediate_size
     # A position attends to half of the others in the mean.

@@ -9,7 +9,8 @@ from ntl.results.record import RunRecord, data_read
 from ntl.results.spec import BlockSpec, ScaleSpec, TableSpec
 from ntl.results.table import Row
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 # What a model is called in a text; its head is named by the row.
 MODELS = {
     "ernie4_5_tiny": "a tiny Ernie 4.5",
