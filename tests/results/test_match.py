@@ -41,9 +41,12 @@ def test_a_record_is_decoded_as_its_row_says(make_record) -> None:
     assert row_records(plan(RowSpec(label="CE", overrides=["loss=ce", "decoding=beam"])), [record]) == {}
 
 
-def test_a_row_of_published_weights_is_found_with_and_without_them(make_record, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["model=gpt2_small", "loss=ce"], ["model=smollm2_135m_regression"]])
+def test_a_row_of_published_weights_is_found_with_and_without_them(
+    words: list[str], make_record, tmp_path: Path
+) -> None:
     """Composition names the local folder of the weights, if there is one, and their content is part of the id."""
-    row = RowSpec(label="GPT-2", overrides=["model=gpt2_small", "loss=ce"])
+    row = RowSpec(label="GPT-2", overrides=words)
     (gpt2,) = plan_block(block(row, scales={"finetune": ScaleSpec(seeds=[1])}), "finetune", "here")
     words = list(gpt2.run(1))
     folder = tmp_path / "gpt2"

@@ -232,6 +232,8 @@ def describe_weights(model: ModelConfig) -> None:
         raise UserError(f"model.path={name} model.file={file}: a GGUF file is read from a folder; give that.")
     if not folder.is_dir() and not HUB_ID.fullmatch(name):
         return  # ``validate`` says so
+    if isinstance(model, HFRegressionConfig) and model.name != f"{HF}_regression" and not folder.is_dir():
+        return  # all is in its own file: a table with its records is made where the weights are not
     require(name, file)
     files = weight_files(folder, file) if folder.is_dir() else []
     if file:
