@@ -1,48 +1,61 @@
 """The values of the environment that are secrets, and their replacements."""
 
+import json
 import string
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ntl.system.secrets import print_traceback, redact, redacted
 
+PRINTABLE = string.ascii_letters + string.digits + string.punctuation
+SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)
 # Characters that users can type between :// and the host, encoded or not.
 LOGINS = st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:%/", min_size=1, max_size=30)
 HOSTS = st.sampled_from(["host", "host.example:8080", "127.0.0.1:9"])
-NAMES = dict.fromkeys(("WANDB_API_KEY", "hf_token", "PG_PASSWORD", "MY_SECRET"), True)
-NAMES |= dict.fromkeys(("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY"), False)
+OFTEN = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def test_a_secret_becomes_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, is_secret in NAMES.items():
-        with monkeypatch.context() as patch:
-            patch.setenv(name, "0123456789abcdef")
-            patch.setenv("SOME_KEY", "noisy")  # a word
-            assert redact("key=0123456789abcdef!") == (f"key=<{name}>!" if is_secret else "key=0123456789abcdef!")
-            assert redact("noisy") == "noisy"
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        *((name, "0123456789abcdef", True) for name in ("WANDB_API_KEY", "hf_token", "PG_PASSWORD", "MY_SECRET")),
+        *((name, "0123456789abcdef", False) for name in ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY")),
+        ("SOME_KEY", "noisy", False),  # a word
+    ],
+)
+def test_a_secret_becomes_its_name(name: str, value: str, is_secret: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert redact(f"key={value}!") == (f"key=<{name}>!" if is_secret else f"key={value}!")
+
+
+def test_the_longer_of_two_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_KEY", "0123456789ab")
     monkeypatch.setenv("B_KEY", "0123456789ab-more")
     assert redact("0123456789ab-more 0123456789ab") == "<B_KEY> <A_KEY>"
 
 
-URLS = {
-    "https://hf_abcdefgh@host/owner/name": "https://<login>@host/owner/name",
-    "https://me:p/a/ss@host/x": "https://<login>@host/x",
-    "https://me:p#a?s@s@host/x": "https://<login>@host/x",
-    "git+ssh://me:pass@host and http://you:pass@host": "git+ssh://<login>@host and http://<login>@host",
-    **{
-        same: same
-        for same in ("https://host/owner/name@main", "https://host?mail=me@host", "http://host:80/a, me@host")
-    },
-}
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hf_abcdefgh@host/owner/name", "https://<login>@host/owner/name"),
+        ("https://me:p/a/ss@host/x", "https://<login>@host/x"),
+        ("https://me:p@ss@host/x", "https://<login>@host/x"),
+        ("https://me:p#a?ss@host/x", "https://<login>@host/x"),
+        ("https://me%40x:p%2Fss@host", "https://<login>@host"),
+        ("git+ssh://me:pass@host and http://you:pass@host", "git+ssh://<login>@host and http://<login>@host"),
+        ("https://host/owner/name@main", "https://host/owner/name@main"),
+        ("https://host?mail=me@host", "https://host?mail=me@host"),
+        ("http://host:80/a and me@host", "http://host:80/a and me@host"),
+    ],
+)
+def test_what_stands_before_a_host(url: str, shown: str) -> None:
+    assert redact(url) == shown
 
 
-def test_what_stands_before_a_host() -> None:
-    assert {url: redact(url) for url in URLS} == URLS
-
-
+@OFTEN
 @given(user=LOGINS.map(lambda text: text.replace("/", "")), password=LOGINS, host=HOSTS)
 def test_no_login_is_left_of_any_url(user: str, password: str, host: str) -> None:
     assert redact(f"see https://{user}:{password}@{host}/x for more") == f"see https://<login>@{host}/x for more"
@@ -50,10 +63,46 @@ def test_no_login_is_left_of_any_url(user: str, password: str, host: str) -> Non
         assert redact(f"see https://{user}@{host}/x for more") == f"see https://<login>@{host}/x for more"
 
 
-def test_texts_of_a_config_and_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+SPELLINGS = {
+    "as it is": str,
+    "percent-encoded": lambda text: quote(text, safe=""),
+    "percent-encoded but for slashes": quote,
+    "as in a form": quote_plus,
+    "in JSON": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "in repr": lambda text: repr(text)[1:-1],
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@OFTEN
+@given(secret=SECRETS)
+def test_a_secret_is_found_however_it_is_spelled(spelling: str, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_TOKEN", secret)
+    assert redact(f"[{SPELLINGS[spelling](secret)}]") == "[<PLANTED_TOKEN>]"
+
+
+@OFTEN
+@given(secret=SECRETS)
+def test_a_variable_that_holds_a_secret_encoded(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = unquote(secret)
+    if len(secret) >= 12:
+        monkeypatch.setenv("PLANTED_TOKEN", quote(secret, safe=""))
+        assert redact(f"[{secret}]") == "[<PLANTED_TOKEN>]"
+
+
+@OFTEN
+@given(secret=SECRETS, rest=st.text(max_size=20))
+def test_every_text_of_a_config_is_redacted(secret: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_TOKEN", secret)
+    config = {"a": {"b": [f"{rest}{secret}", 1, None, True]}, "c": f"{secret}{rest}", "d": 2.5}
+    found = redacted(config)
+    assert secret not in [*found["a"]["b"], found["c"]]
+    assert [found["a"]["b"][1:], found["d"]] == [[1, None, True], 2.5]
+    assert all("<PLANTED_TOKEN>" in text or "<login>" in text for text in (found["a"]["b"][0], found["c"]))
+
+
+def test_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
-    config = {"a": {"b": ["x 0123456789abcdef", 1, None, True]}, "c": "0123456789abcdef y", "d": 2.5}
-    assert redacted(config) == {"a": {"b": ["x <WANDB_API_KEY>", 1, None, True]}, "c": "<WANDB_API_KEY> y", "d": 2.5}
     try:
         raise ValueError("bad 0123456789abcdef")
     except ValueError:
