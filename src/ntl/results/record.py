@@ -262,15 +262,26 @@ def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> 
     return [list(points[round(index * last / (limit - 1))]) for index in range(limit)]
 
 
-def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> Json:
-    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long."""
-    (columns,) = {tuple(values) for values in groups.values()}
-    return {"columns": list(columns), "rows": {group: list(values.values()) for group, values in groups.items()}}
+def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long.
+
+    Groups with different metrics are left as they are.
+    """
+    names = {tuple(values) for values in groups.values()}
+    if len(names) != 1:
+        return {group: dict(values) for group, values in groups.items()}
+    return {
+        "columns": list(names.pop()),
+        "rows": {group: list(values.values()) for group, values in groups.items()},
+    }
 
 
-def unpack_groups(packed: Mapping[str, Any]) -> dict[str, Json]:
+def unpack_groups(packed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The ``{group: {metric: value}}`` of :func:`pack_groups`. ValueError where a row has not one value a column."""
-    return {group: dict(zip(packed["columns"], row, strict=True)) for group, row in packed["rows"].items()}
+    columns = packed.get("columns")
+    if not isinstance(columns, list):
+        return {group: dict(values) for group, values in packed.items()}
+    return {group: dict(zip(columns, row, strict=True)) for group, row in packed["rows"].items()}
 
 
 # ---- finding runs and records
