@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
 from ntl.config.loss import ExpectedErrorConfig
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
@@ -42,6 +42,10 @@ def objective() -> ExpectedError:
     shape = {"vocab_size": len(NAMES), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     network = GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
+    return wrapped(network)
+
+
+def wrapped(network: Any) -> ExpectedError:
     config = ExpectedErrorConfig(weight=0.3, kind="crps", outside=0.5, num_beams=50)
     given: dict[str, Any] = {"model": network, "terms": Terms.of("ce", 0.0, {}), "number_vocab": VOCAB}
     given["error"] = partial(expected_error, kind=config.kind, outside=config.outside)
@@ -104,3 +108,27 @@ def test_one_value_for_each_example_in_evaluation(objective: ExpectedError) -> N
     torch.testing.assert_close(joint.number.sum, errors)
     assert joint.number.count.tolist() == [1, 1, 0, 1, 0]
     assert joint.total.shape == (5,)
+
+
+def test_an_encoder_reads_the_whole_question() -> None:
+    """The error of each row, and its gradient, are those of the row alone."""
+    torch.manual_seed(0)
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    names = {"vocab_size": len(NAMES), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    network = T5ForConditionalGeneration(T5Config(**shape, **names)).double()
+    objective = wrapped(network).train()
+    ids, labels = torch.zeros(len(ROWS), 6, dtype=torch.long), torch.full((len(ROWS), 6), -100)
+    for row, (question, answer, _) in enumerate(ROWS):
+        ids[row, : len(question)] = torch.tensor([*map(NAMES.index, question)])
+        if answer:
+            labels[row, : len(answer) + 1] = torch.tensor([*map(NAMES.index, answer), 1])
+    given = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    given["decoder_input_ids"] = torch.nn.functional.pad(labels[:, :-1].clamp(min=0), (1, 0))
+    joint = objective(**given, labels=labels, counts=objective.count(labels))
+    errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
+    torch.testing.assert_close(joint.number.sum, errors.sum().detach())
+    logits = network(**given).logits
+    expected = cross_entropy(logits, labels) + 0.3 * errors.sum() / 3
+    parameters = list(network.parameters())
+    ours, theirs = torch.autograd.grad(joint.total, parameters), torch.autograd.grad(expected, parameters)
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)

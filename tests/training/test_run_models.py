@@ -11,6 +11,7 @@ from ntl.config import Config, compose, run_id
 from ntl.data.collate import token_collator
 from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
+from ntl.system.errors import UserError
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -112,13 +113,16 @@ def test_the_router_loss_by_hand(make) -> None:
         assert objective.eval()(**batch).aux_sum.tolist() == [0] * 4
 
 
-def test_the_expected_error_of_whole_answers_trains(make) -> None:
-    steps = ("trainer.max_steps=3", "trainer.logging_steps=1")
-    config = make("gpt2_tiny", "loss=expected_error", "model.n_embd=16", *steps)
+@pytest.mark.parametrize("model", [("gpt2_tiny", "model.n_embd=16"), ("t5_tiny", "model.d_model=16")])
+def test_the_expected_error_of_whole_answers_trains(model: tuple[str, str], make) -> None:
+    config = make(*model, "loss=expected_error", "trainer.max_steps=3", "trainer.logging_steps=1")
     assert read_record(train(config)).steps == 3
     for _, loss, ce, error in _losses(config):
         assert loss == pytest.approx(ce + 0.1 * error, rel=1e-3)
         assert error > 1
+    config = make(*model, "loss=expected_error", "objective.grid=[0.125]", "trainer.max_steps=1")
+    with pytest.raises(UserError, match=r"objective.num_beams=16 objective.grid: an example has no number"):
+        train(config)
 
 
 @pytest.mark.parametrize("loss", ["smmd", "dist2", "digit_entropy", "ntil", "emo", "place_weighted"])

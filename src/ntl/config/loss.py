@@ -109,7 +109,7 @@ class ExpectedErrorConfig(ObjectiveConfig):
     """The next token, and the expected error of the whole answer by the tree of its digits."""
 
     _target_: str = "ntl.objectives.expected_error.ExpectedError"
-    families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
+    families: list[str] = setting(lambda: ["decoder", "t5"], "The families of models that it is for.")
     weight: float = setting(0.1, "The factor of the expected error.", min=0)
     kind: str = setting(
         "absolute",
@@ -119,6 +119,9 @@ class ExpectedErrorConfig(ObjectiveConfig):
     outside: float = setting(1.0, "The factor of -log P(the answer is a number of the tree), beside the error.", min=0)
     num_beams: int = setting(
         16, "Prefixes of one length that are kept; the tree is exact where there are no more.", "prefixes", min=1
+    )
+    grid: list[float] = setting(
+        list, "The numbers that count, and no others; with `squared` and `outside=0`: RAFT. Empty: all of the tree."
     )
 
 

@@ -16,14 +16,15 @@ from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount, mean
 from ntl.numbers import parse_number
 from ntl.objectives.next_token import NextToken
+from ntl.system.errors import UserError
 
 
 class ExpectedError(NextToken):
     """`NextToken`, and weight times the `expected_error` of each row whose labels write a number.
 
-    The prompt of a row is its input up to the first label. The number term of the result is the sum of these errors,
-    and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are the functions
-    of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
+    The prompt of a row is its input, of a decoder up to the first label. The number term of the result is the sum of
+    these errors, and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are
+    the functions of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
     """
 
     def __init__(
@@ -39,18 +40,26 @@ class ExpectedError(NextToken):
         self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
-        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, counts: Tensor | None = None
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no weights of labels
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        labels: Tensor,
+        decoder_input_ids: Tensor | None = None,
+        counts: Tensor | None = None,
     ) -> JointLoss:
         """As `NextToken.forward`, without weights of labels."""
-        joint = super().forward(input_ids, attention_mask, labels, counts=counts)
+        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts)
         targets = self._targets(labels)
         errors_B = joint.total.new_zeros(len(labels))
         if targets:
             rows = torch.tensor([*targets], device=labels.device)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows])
             values, log_masses = self.masses(self.model, prompts)
-            errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
+            try:
+                errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
+            except ValueError as error:
+                raise UserError(f"objective.num_beams={self.settings.num_beams} objective.grid: {error}.") from error
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
         errors = errors_B.sum() if self.training else errors_B
         over = joint.number.count if counts is None or not self.training else counts[1]
@@ -75,7 +84,9 @@ class ExpectedError(NextToken):
         return found
 
     def _prompts(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return the inputs up to the first label of each row, (E, S), padded on the left."""
+        """Return the inputs of each row, (E, S), and of a decoder those up to the first label, padded on the left."""
+        if self.model.config.is_encoder_decoder:
+            return {"input_ids": input_ids, "attention_mask": attention_mask}
         first = (labels != IGNORE_INDEX).long().argmax(-1, keepdim=True)
         is_prompt = (torch.arange(labels.shape[1], device=labels.device) <= first) & attention_mask.bool()
         prompts = [row[own] for row, own in zip(input_ids, is_prompt, strict=True)]

@@ -228,7 +228,8 @@ class RunParts:
         if isinstance(settings := self.config.objective, ExpectedErrorConfig):
             tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(self.model, self.tokenizer), self.device)
             limits = {"num_beams": settings.num_beams, "max_new_tokens": self.encoded("train").about["longest_answer"]}
-            error = partial(expected_error, kind=settings.kind, outside=settings.outside)
+            how = {"kind": settings.kind, "outside": settings.outside, "grid": settings.grid or None}
+            error = partial(expected_error, **how)
             more = {"tokens": tokens, "masses": partial(number_masses, tokens=tokens, **limits), "error": error}
         return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab, **more)
 
