@@ -207,6 +207,7 @@ MISUSE: list[tuple[dict[str, Any], str]] = [
         "number_level, place_weighted, smmd, was, was_cdf, was_vocab",
     ),
     ({"kind": "was", "sigma": 1.0}, "kind 'was' takes no option 'sigma', only cost"),
+    ({"kind": Terms.of("was", 0.3, {}), "sigma": 1.0}, "Terms have their own weight and options: leave sigma out"),
     ({"kind": "was+number_level"}, "they cannot be one mean"),
     ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
     ({"reduction": "avg"}, "reduction must be"),

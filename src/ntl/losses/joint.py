@@ -79,6 +79,8 @@ def ce_ntl(
             possible.
         RuntimeError: A backward pass through "fused" has create_graph=True.
     """
+    if options and not isinstance(kind, str):
+        raise ValueError(f"Terms have their own weight and options: leave {', '.join(options)} out")
     terms = Terms.of(kind, weight, options) if isinstance(kind, str) else kind
     inputs, shape = logits, labels.shape
     if head is not None and (inputs.shape[:-1] != labels.shape or inputs.shape[-1:] != head.weight.shape[-1:]):
