@@ -28,7 +28,12 @@ from ntl.results import RunRecord
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
 # The same examples in every run, so that a failure is one everywhere.
 settings.register_profile(
-    "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "tests",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
 
