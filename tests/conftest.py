@@ -92,9 +92,13 @@ def chat_tokenizer() -> Callable[..., Any]:
 
 
 def pytest_collection_finish() -> None:
-    """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none."""
+    """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none.
+
+    Otherwise it is looked for less often than by default: composing a config makes hundreds of thousands of objects.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
