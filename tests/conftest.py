@@ -28,7 +28,12 @@ from ntl.results import RunRecord
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
 # The same examples in every run, so that a failure is one everywhere.
 settings.register_profile(
-    "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "tests",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
 
@@ -87,9 +92,13 @@ def chat_tokenizer() -> Callable[..., Any]:
 
 
 def pytest_collection_finish() -> None:
-    """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none."""
+    """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none.
+
+    Otherwise it is looked for less often than by default: composing a config makes hundreds of thousands of objects.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

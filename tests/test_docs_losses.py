@@ -1,5 +1,6 @@
 """docs/losses.md: every block runs, and the trainers in it minimise what the text says."""
 
+import copy
 import inspect
 import re
 from collections.abc import Iterator
@@ -26,8 +27,8 @@ def run(code: str, names: dict[str, Any]) -> None:
     exec(compile(code, str(PAGE), "exec"), names)
 
 
-@pytest.fixture
-def names() -> Iterator[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, Any]]:
     """What the blocks up to the loss define."""
     torch.manual_seed(0)
     found: dict[str, Any] = {}
@@ -35,6 +36,13 @@ def names() -> Iterator[dict[str, Any]]:
         run(code, found)
     yield found
     found["folder"].cleanup()
+
+
+@pytest.fixture
+def names(made: dict[str, Any]) -> dict[str, Any]:
+    """The same, with a model that the test may train."""
+    torch.manual_seed(0)
+    return {**made, "model": copy.deepcopy(made["model"])}
 
 
 def by_hand(logits: Tensor, labels: Tensor, tokenizer: Any, weight: float = 0.3) -> Tensor:

@@ -156,6 +156,7 @@ def test_seeds_share_the_work_of_a_composition_and_nothing_else() -> None:
             "output_dir=a/b",
             "objective.mask.fraction=.5",
         ],
+        ["device=cpu", "resume=never", "keep_steps=[5,7]", "output_dir='größe [1], it is'", "tokenizer.path=owner/a-b"],
     ],
 )
 def test_values_are_set_as_hydra_sets_them(values: list[str]) -> None:

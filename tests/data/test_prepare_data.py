@@ -1,8 +1,6 @@
 import gzip
 import json
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,9 @@ from ntl.data.dataset import dataset_named
 from ntl.data.sets.official import MultiRC, RJokes
 from ntl.system.files import sha256_of
 
-main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py"))["main"]
-ROOT = Path(__file__).parents[2]
+SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py")
+main = runpy.run_path(SCRIPT)["main"]
 TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]
-
-
-def run(data_dir: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"}
-    command = [sys.executable, str(ROOT / "scripts" / "prepare_data.py"), *words, "--data-dir", str(data_dir)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +54,16 @@ def test_sizes_follow_the_scale(data_dir: Path, capsys: pytest.CaptureFixture[st
         (["dataset.train_rows=1"], "error: no data set named; choose all, or some of arithmetic, "),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(data_dir: Path, words: list[str], message: str) -> None:
-    done = run(data_dir, *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
-    assert done.stderr.count("\n") == 1
+def test_mistakes_are_one_line_and_exit_code_2(
+    data_dir: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [SCRIPT, *words, "--data-dir", str(data_dir)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.startswith(message)
+    assert said.err.count("\n") == 1
 
 
 @pytest.fixture

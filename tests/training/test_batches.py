@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import ntl.training.batches as order
 from ntl.config import UserError, compose
-from ntl.config.model import T5Config
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
 from ntl.training.batches import epoch_order, micro_batches, permuted
 from ntl.training.parts import RunParts
@@ -115,10 +114,7 @@ def trained(parts: Callable[..., Any], tmp_path: Path) -> Callable[..., Objectiv
 
     def make(*overrides: str, family: str = "decoder") -> ObjectiveTrainer:
         settings = ["trainer.batch_size=8", "trainer.max_steps=4", "trainer.logging_steps=1", "trainer.max_grad_norm=9"]
-        made = parts(*settings, *overrides, dataset="multiplication")
-        if family == "t5":
-            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-            made.config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+        made = parts(*settings, *overrides, dataset="multiplication", family=family)
         made.model.to(torch.float64)
         trainer = ObjectiveTrainer(made, tmp_path / "checkpoints")
         seen: list[int] = []

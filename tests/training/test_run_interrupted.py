@@ -70,6 +70,7 @@ def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, out
     assert other[0].metrics != record.metrics
 
 
+@pytest.mark.slow
 @settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.sets(st.integers(1, STEPS), min_size=1, max_size=2), schedule=st.sampled_from(list(SCHEDULES)))
 def test_a_resume_at_any_step_gives_the_same_bits(steps, schedule, small, outcome, straight, run_interrupted) -> None:

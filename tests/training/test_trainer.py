@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from ntl.config import Diverged, compose
-from ntl.config.model import T5Config
 from ntl.objectives import next_token
 from ntl.tokenizers import train_tokenizer
 from ntl.training.parts import RunParts
@@ -47,11 +46,7 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> N
     trainers = []
     for size, accumulated in ((16, 1), (4, 4)):
         batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
-        made = parts(*settings, *batches, dataset="multiplication")
-        if family == "t5":
-            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-            made.config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
-        trainers.append(_trained(made))
+        trainers.append(_trained(parts(*settings, *batches, dataset="multiplication", family=family)))
     logs = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer in trainers]
     for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
         torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)

@@ -270,7 +270,7 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         places = ",".join(quote(f"file://{folder}") for folder in own_folders)
-        return hydra_compose("train", overrides=[*overrides, f"hydra.searchpath=[{places}]"])
+        return hydra_compose("train", overrides=[*overrides, *([f"hydra.searchpath=[{places}]"] if places else [])])
 
 
 @lru_cache(maxsize=256)
@@ -280,7 +280,8 @@ def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
 
 
 _VALUE = re.compile(
-    r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|(output|data)_dir=('[\w./+-]*'|[\w./+-]*)|base='[^'$]*'"
+    r"(seed|device|resume|keep_steps|probe_steps|output_dir|data_dir|(?!hydra\.)[a-z]\w*(\.\w+)+)"
+    r"=([\w./+-]*|'[^'$\\]*'|\[[\w.,+-]*\])|base='[^'$]*'"
 )
 
 
