@@ -172,7 +172,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     import hashlib
     from dataclasses import replace
 
-    from ntl.data.sets.packaged import IDENTIFIERS, INSIDE, POINTS, MeltingPoints, Sentiment
+    from ntl.data.sets.official import IDENTIFIERS, INSIDE, POINTS, MeltingPoints, Sentiment
 
     def tar(members: dict[str, bytes]) -> bytes:
         packed = io.BytesIO()

@@ -21,7 +21,7 @@ from ntl.data.sets.mathematics import (
     answer_of,
     find_texts,
     generate,
-    members,
+    unpack,
 )
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
@@ -98,7 +98,7 @@ def test_files_on_disk(
         EASY: [("q0", "0"), ("q1", "1"), ("q2", "2"), ("q3", "3")],
         TEST: [("t0", "0"), ("t1", "1")],
     }
-    assert (place.startswith(texts.source["kind"]), asked) == (True, [])
+    assert (place.startswith(texts.kind), asked) == (True, [])
     if shared:
         assert sorted(root.rglob("*")) == before
 
@@ -108,17 +108,17 @@ def test_the_official_archive_is_unpacked_once(data_dir: Path, monkeypatch: pyte
         archive(target, OFFICIAL_TREE, {**TEXT, "extrapolate/other.txt": b"x\n1\n"})
 
     monkeypatch.setattr(raw, "download", download)
-    assert find(data_dir).source["kind"] == "official archive"
+    assert find(data_dir).kind == "official archive"
     assert sorted(path.name for path in (data_dir / OFFICIAL_TREE).iterdir()) == ["interpolate", "train-easy"]
     (data_dir / OFFICIAL_ARCHIVE).write_bytes(b"no longer read")
-    assert find(data_dir).source["kind"] == "official tree"
+    assert find(data_dir).kind == "official tree"
 
 
 def test_a_short_source_is_passed_over_and_a_damaged_one_is_not(data_dir: Path) -> None:
     tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\n", TEST: TEXT[TEST]})
     archive(data_dir / SMALL_ARCHIVE, "arithmetic-regen")
     lines: list[str] = []
-    assert find(data_dir, lines).source["kind"] == "regenerated archive"
+    assert find(data_dir, lines).kind == "regenerated archive"
     assert lines[0].endswith("train-easy/m.txt: 1 pairs, 3 are wanted; looking further")
     tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\nq1", TEST: TEXT[TEST]})
     with pytest.raises(UserError, match=r"train-easy/m\.txt:3: question without an answer"):
@@ -194,15 +194,15 @@ def test_the_generator_writes_what_is_missing_by_seeds_of_the_names(
 ) -> None:
     monkeypatch.setattr(mathematics, "LEAST", 300)
     texts = find_texts({TEST: 3, SUMS: 1}, installed, silent.append)
-    assert (texts.source["kind"], len(texts.lines[SUMS])) == ("generator", 2 * 300)  # one order for every config
+    assert (texts.kind, len(texts.lines[SUMS])) == ("generator", 2 * 300)  # one order for every config
     seed = zlib.crc32(b"interpolate/m")
     draw = random.Random(seed)
     expected = [draw.randrange(10**6) for _ in range(5)]
     assert read(texts)[TEST] == [(f"m {seed} {number}", str(number)) for number in expected[:3]]
-    before = Path(texts.labels[SUMS]).stat().st_mtime_ns
+    before = texts.lines[SUMS].path.stat().st_mtime_ns
     longer = find_texts({TEST: 5, SUMS: 2}, installed, silent.append)
     assert [answer for _, answer in read(longer)[TEST]] == list(map(str, expected))
-    assert Path(texts.labels[SUMS]).stat().st_mtime_ns == before
+    assert texts.lines[SUMS].path.stat().st_mtime_ns == before
     assert not list(installed.rglob("*.part"))
 
 
@@ -237,8 +237,8 @@ def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest
         assert len(pairs) == count
         assert all(answer_of(question) == answer for question, answer in pairs)
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
-        ((_, whole),) = members(data_root / SMALL_ARCHIVE, [name])
-        assert whole.startswith((tmp_path / "tree" / name).read_bytes())
+        unpack(data_root / SMALL_ARCHIVE, tmp_path / "whole", [name], print)
+        assert (tmp_path / "whole" / name).read_bytes().startswith((tmp_path / "tree" / name).read_bytes())
 
 
 PIN = f"{mathematics.PINS[0]},"

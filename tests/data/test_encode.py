@@ -198,10 +198,10 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, bloc
     def block(examples: Pairs) -> Block:
         tokens = np.array([token for pair in examples for ids in pair for token in ids], dtype=np.uint16)
         sizes = np.array([len(ids) for pair in examples for ids in pair], dtype=np.int64)
-        return Block(tokens, sizes, tokens / 7, truncated=len(examples))
+        return Block(sizes, {"tokens": tokens, "values": tokens / 7}, {"truncated": len(examples), "unknown": 0})
 
     folder = tmp_path_factory.mktemp("encoded")
-    write_encoded(folder, map(block, blocks), "<u2", with_values=True)
+    write_encoded(folder, map(block, blocks), {"dtype": "<u2", "has_values": True})
     examples = [example for part in blocks for example in part]
     for dataset in (EncodedDataset(folder), pickle.loads(pickle.dumps(EncodedDataset(folder)))):
         rows = [dataset[index] for index in range(len(dataset))]

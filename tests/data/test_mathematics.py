@@ -26,6 +26,7 @@ from ntl.data.sets.mathematics import (
 
 SMALL: dict[str, Any] = {"rows_per_file": 10, "train_share": 0.8, "test_rows_per_file": 3}
 SMALL_SUMS: dict[str, Any] = {"train_rows_per_difficulty": 40, "validation_rows_per_difficulty": 5, "test_rows": 10}
+SUMS_FILES = [file for files in SUMS_TESTS.values() for file in files]
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
 
 
@@ -52,7 +53,7 @@ def folder(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(raw, "download", refuse)
     monkeypatch.setattr("ntl.data.sets.mathematics.generate", refuse)
-    for name in (*NAMES, *SUMS_TESTS.values()):
+    for name in (*NAMES, *SUMS_FILES):
         (data_dir / OFFICIAL_TREE / name).parent.mkdir(parents=True, exist_ok=True)
     return data_dir / OFFICIAL_TREE
 
@@ -68,7 +69,7 @@ def tree(folder: Path) -> Path:
 @pytest.fixture
 def sums(folder: Path) -> Path:
     """Sums a + b whose a names the file and whose b the pair."""
-    for number, name in enumerate((*SUMS_TRAIN, *SUMS_TESTS.values()), start=1):
+    for number, name in enumerate((*SUMS_TRAIN, *SUMS_FILES), start=1):
         (folder / name).write_text("".join(f"Calculate {number}000 + {i}.\n{number * 1000 + i}\n" for i in range(50)))
     return folder
 
@@ -147,8 +148,8 @@ def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) ->
     ("name", "line", "text", "message"),
     [
         (SUMS_TRAIN[1], 100, "7", "100: the answer '7' is wrong, 2049 is right"),
-        (SUMS_TESTS["interpolate"], 3, "Calculate 1 * 2.", "3: 'Calculate 1 * 2.': not a sum"),
-        (SUMS_TESTS["extrapolate"], 2, "5000.0", "2: the answer '5000.0' is wrong, 5000 is right"),
+        (SUMS_FILES[0], 3, "Calculate 1 * 2.", "3: 'Calculate 1 * 2.': not a sum"),
+        (SUMS_FILES[1], 2, "5000.0", "2: the answer '5000.0' is wrong, 5000 is right"),
     ],
 )
 def test_a_wrong_sum_is_named_with_its_line(

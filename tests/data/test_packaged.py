@@ -13,7 +13,7 @@ from ntl.config import UserError
 from ntl.config.data import MeltingPointsConfig, SentimentConfig
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
-from ntl.data.sets.packaged import MeltingPoints, Sentiment, key_of
+from ntl.data.sets.official import MeltingPoints, Sentiment, key_of
 
 FEW = {"validation_rows": 4, "test_rows": 4}
 

@@ -21,7 +21,8 @@ def write(folder: Path, documents: list[list[int]]) -> Path:
     flat = [token for ids in documents for token in [*ids, END]]
     sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
     folder.mkdir()
-    write_encoded(folder, [Block(np.array(flat, dtype=np.uint16), sizes)], "<u2")
+    block = Block(sizes, {"tokens": np.array(flat, dtype=np.uint16)}, {})
+    write_encoded(folder, [block], {"dtype": "<u2", "has_values": False})
     return folder
 
 

@@ -214,7 +214,7 @@ class PackagedConfig(DatasetConfig):
 class MeltingPointsConfig(PackagedConfig):
     """Melting points of organic molecules, in whole kelvin: 90 to 766."""
 
-    _target_: str = "ntl.data.sets.packaged.MeltingPoints"
+    _target_: str = "ntl.data.sets.official.MeltingPoints"
     name: str = "melting_points"
     text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
     cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
@@ -224,7 +224,7 @@ class MeltingPointsConfig(PackagedConfig):
 class SentimentConfig(PackagedConfig):
     """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0."""
 
-    _target_: str = "ntl.data.sets.packaged.Sentiment"
+    _target_: str = "ntl.data.sets.official.Sentiment"
     name: str = "sentiment"
     domain: str = setting("all", "Texts that are taken.", choices=("all", "movies", "editorials", "tweets", "products"))
 

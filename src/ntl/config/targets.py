@@ -32,8 +32,7 @@ MOVED = {
             "mathematics": ["arithmetic", "mathematics"],
             "multiplication": ["multiplication"],
             "noisy_numbers": ["noisy_numbers"],
-            "official": ["gsm8k", "multirc", "rjokes"],
-            "packaged": ["melting_points", "sentiment"],
+            "official": ["gsm8k", "multirc", "rjokes", "packaged", "melting_points", "sentiment"],
         }.items()
         for old in olds
         for room in ("", "sets.")

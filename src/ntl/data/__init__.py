@@ -1,16 +1,12 @@
-"""Files to examples to batches. All but ``encode`` and ``collate`` is text: no torch, no tokenizer."""
+"""Files to examples to batches. All but ``chat``, ``encode`` and ``collate`` is text: no torch, no tokenizer."""
 
 from typing import TYPE_CHECKING
 
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.data.dataset import Example as Example
-    from ntl.data.dataset import Material as Material
-    from ntl.data.dataset import TextDataset as TextDataset
     from ntl.data.dataset import dataset_named as dataset_named
     from ntl.data.prepared import Prepared as Prepared
-    from ntl.data.prepared import Rows as Rows
     from ntl.data.prepared import load_dataset as load_dataset
 
 __getattr__, __all__ = exports(__name__, __file__)

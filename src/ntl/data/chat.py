@@ -1,12 +1,16 @@
-"""Questions and answers through the chat template of a tokenizer, and rows that are conversations."""
+"""Questions and answers through the chat template of a tokenizer."""
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from itertools import cycle
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from ntl.system.errors import UserError
+from ntl.tokenizers.load import backend_state, text_backend
 
 Row = Mapping[str, Any]
 Message = dict[str, str]
@@ -28,11 +32,6 @@ class Chat:
     """
 
     def __init__(self, tokenizer: Any, name: str = "") -> None:
-        # Imported here: conversations are read without a tokenizer.
-        from tokenizers import Tokenizer
-
-        from ntl.tokenizers.load import backend_state, text_backend
-
         self.tokenizer, self.name = tokenizer, name or str(tokenizer.name_or_path)
         if not tokenizer.chat_template:
             raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
@@ -69,7 +68,7 @@ class Chat:
         for row, prompt, whole in zip(rows, prompts, self._ids(self._render(said, rows)), strict=True):
             answer = whole[len(prompt) :]
             if whole[: len(prompt)] != prompt or self.end_id not in answer:
-                raise self._error(f"at {_shown(row)} it {NOT_BEGUN}; {REMEDY}")
+                raise self._error(f"at the question {row['question'][:60]!r} it {NOT_BEGUN}; {REMEDY}")
             answers.append(answer[: answer.index(self.end_id) + 1])
         return prompts, answers
 
@@ -92,17 +91,17 @@ class Chat:
             for place in range(len(rows) if len(rows) > 1 else 0):  # one of these raises it again
                 self._render(conversations[place : place + 1], rows[place : place + 1], **options)
             why = " ".join(str(error).split())[:200]
-            raise self._error(f"at {_shown(rows[0])}: {why}; {REMEDY}") from error
+            raise self._error(f"at the question {rows[0]['question'][:60]!r}: {why}; {REMEDY}") from error
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [self._pieces(text) if MARK in text else each.ids for text, each in zip(texts, found, strict=True)]
-
-    def _pieces(self, text: str) -> list[int]:
-        ids = []
-        for place, piece in enumerate(text.split(MARK)):  # every other one is between two marks
-            ids += (self.plain if place % 2 else self.backend).encode(piece, add_special_tokens=False).ids
-        return ids
+        found = [each.ids for each in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        for index, text in enumerate(texts):
+            if MARK in text:
+                pieces = zip(
+                    cycle([self.backend, self.plain]), text.split(MARK)
+                )  # every other one is between two marks
+                found[index] = [id for by, piece in pieces for id in by.encode(piece, add_special_tokens=False).ids]
+        return found
 
     def _error(self, what: str) -> UserError:
         return UserError(f"chat template of {self.name}: {what}.")
@@ -117,33 +116,3 @@ def chat_for(
         say(f"dataset.format=auto: {f'plain, since {why}' if why else 'chat, by the template of the tokenizer'}.")
         form = "plain" if why else "chat"
     return Chat(tokenizer, name) if form == "chat" else None
-
-
-def known_columns(names: Sequence[str]) -> list[str]:
-    """The columns that need no setting: a conversation, or an instruction; empty where these are not there."""
-    if "messages" in names:
-        return ["messages"]
-    found = [name for name in ("instruction", "input", "output") if name in names]
-    return found if {"instruction", "output"} <= set(found) else []
-
-
-def said_in(row: Row, text_of: Callable[[str, Any], str]) -> tuple[str, ...]:
-    """Question and answer of a row of ``known_columns``, and, if messages stand before them, these as JSON.
-
-    ValueError for a conversation that does not end in a question and its answer.
-    """
-    if "messages" not in row:
-        texts = {name: text_of(name, "" if value is None else value) for name, value in row.items()}
-        return "\n\n".join(filter(None, (texts["instruction"], texts.get("input")))), texts["output"]
-    messages = row["messages"]
-    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
-        raise ValueError("'messages' is no list of {role, content}")
-    turns = [{name: text_of(name, each.get(name)) for name in ("role", "content")} for each in messages]
-    if [turn["role"] for turn in turns[-2:]] != ["user", "assistant"]:
-        raise ValueError("'messages' does not end in a message of the user and the answer of the assistant")
-    before = [json.dumps(turns[:-2], ensure_ascii=False)] if turns[:-2] else []
-    return turns[-2]["content"], turns[-1]["content"], *before
-
-
-def _shown(row: Row) -> str:
-    return f"the question {row['question'][:60]!r}"

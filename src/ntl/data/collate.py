@@ -10,7 +10,7 @@ Shapes: B batch, S sequence length (the question's unless stated), T answer leng
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from ntl.objectives.masking import COPIES, with_copies
 
 EncodedExample = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
+LN_10 = math.log(10)
 
 
 def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: Any = np.int64) -> torch.Tensor:
@@ -35,49 +36,65 @@ def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: An
     return torch.from_numpy(padded)
 
 
-def pad_weights(examples: Sequence[EncodedExample], *, shift: bool = False) -> Batch:
-    """The weights of the labels, (B, T) or (B, T, 2) float32, where the examples have any."""
-    if "answer_weights" not in examples[0]:
-        return {}
-    rows = [example["answer_weights"] for example in examples]
-    if shift:
-        hidden = [np.zeros((len(each["question_ids"]) - 1, *rows[0].shape[1:])) for each in examples]
-        rows = [np.concatenate(pair) for pair in zip(hidden, rows, strict=True)]
-    return {LOSS_WEIGHTS: pad(rows, 0, dtype=np.float32)}
-
-
 def pad_inputs(rows: Sequence[np.ndarray], pad_token_id: int, *, left: bool = False) -> Batch:
     """input_ids and attention_mask, both (B, longest) int64."""
     masks = [np.ones(len(row), np.int64) for row in rows]
     return {"input_ids": pad(rows, pad_token_id, left=left), "attention_mask": pad(masks, 0, left=left)}
 
 
+def pad_labels(labels: Sequence[np.ndarray], examples: Sequence[EncodedExample]) -> Batch:
+    """The labels (B, T), which end as the answers do, and their weights, (B, T) or (B, T, 2) float32, if any."""
+    batch = {"labels": pad(labels, IGNORE_INDEX)}
+    if "answer_weights" in examples[0]:
+        own = [example["answer_weights"] for example in examples]
+        hidden = [np.zeros((len(row) - len(each), *each.shape[1:])) for row, each in zip(labels, own, strict=True)]
+        weights = [np.concatenate(pair) for pair in zip(hidden, own, strict=True)]
+        batch[LOSS_WEIGHTS] = pad(weights, 0, dtype=np.float32)
+    return batch
+
+
 @dataclass(frozen=True)
-class Seq2SeqCollator:
+class QuestionCollator:
+    """The question alone: input_ids and attention_mask (B, S)."""
+
+    left: ClassVar[bool] = False  # the side of the padding of prompts
+    pad_token_id: int
+
+    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
+        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id, left=self.left)
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        return about["longest_question"]
+
+
+@dataclass(frozen=True)
+class Seq2SeqCollator(QuestionCollator):
     """Question to the encoder, answer to the decoder.
 
-    Returns input_ids and attention_mask (B, S), labels (B, T) with -100 on padding, and decoder_input_ids (B, T):
-    the labels one step later behind the start token, so that the logits at t predict labels[t].
+    Returns also labels (B, T) with -100 on padding, and decoder_input_ids (B, T): the labels one step later behind the
+    start token, so that the logits at t predict labels[t].
     """
 
-    pad_token_id: int
     start_token_id: int
 
     def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         answers = [example["answer_ids"] for example in examples]
         decoder_inputs = [np.concatenate([[self.start_token_id], answer[:-1]]) for answer in answers]
-        return self.prompts(examples) | {
-            "decoder_input_ids": pad(decoder_inputs, self.pad_token_id),
-            "labels": pad(answers, IGNORE_INDEX),
-            **pad_weights(examples),
-        }
-
-    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
+        batch = self.prompts(examples) | {"decoder_input_ids": pad(decoder_inputs, self.pad_token_id)}
+        return batch | pad_labels(answers, examples)
 
 
 @dataclass(frozen=True)
-class CausalCollator:
+class RegressionCollator(QuestionCollator):
+    """The question as input, the value of its answer as target: also returns labels (B,) float32."""
+
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
+        targets = [example["answer_values"][-1] for example in examples]
+        return self.prompts(examples) | {"labels": torch.tensor(np.array(targets), dtype=torch.float32)}
+
+
+@dataclass(frozen=True)
+class CausalCollator(QuestionCollator):
     """Question and answer in one sequence, labels on the answer only.
 
     Returns input_ids, attention_mask and labels (B, S + T - 1). The labels are shifted here: labels[t] is the token
@@ -85,7 +102,7 @@ class CausalCollator:
     token is a label and never an input.
     """
 
-    pad_token_id: int
+    left = True
 
     def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         inputs, labels = [], []
@@ -93,48 +110,39 @@ class CausalCollator:
             question, answer = example["question_ids"], example["answer_ids"]
             inputs.append(np.concatenate([question, answer[:-1]]))
             labels.append(np.concatenate([np.full(len(question) - 1, IGNORE_INDEX), answer]))
-        return pad_inputs(inputs, self.pad_token_id) | {
-            "labels": pad(labels, IGNORE_INDEX),
-            **pad_weights(examples, shift=True),
-        }
-
-    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id, left=True)
+        return pad_inputs(inputs, self.pad_token_id) | pad_labels(labels, examples)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
         return about["longest_example"] - 1
 
 
 @dataclass(frozen=True)
-class CopyCollator:
+class CopyCollator(CausalCollator):
     """`CausalCollator` whose batches have a second copy of each example, the answer of which is to be masked.
 
     The copies are those of `with_copies`; the end token stands between an example and its copy. The batch also has
     ``COPIES``.
     """
 
-    inner: CausalCollator
     min_answer: int
     joined: bool
 
     def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
-        parts = [(example["question_ids"], example["answer_ids"]) for example in examples]
-        whole = [
-            (np.concatenate(pair), np.concatenate([np.full(len(pair[0]), IGNORE_INDEX), pair[1]])) for pair in parts
-        ]
+        whole = []
+        for question, answer in ((example["question_ids"], example["answer_ids"]) for example in examples):
+            labels = np.concatenate([np.full(len(question), IGNORE_INDEX), answer])
+            whole.append((np.concatenate([question, answer]), labels))
         inputs, labels, copies = zip(*with_copies(whole, self.min_answer, joined=self.joined), strict=True)
         # The end token is an input only where a copy has one before or behind it.
         ends = [len(row) - (not length) for row, (_, _, length) in zip(inputs, copies, strict=True)]
         labels = [np.append(row[1:], IGNORE_INDEX)[:end] for row, end in zip(labels, ends, strict=True)]
         inputs = [row[:end] for row, end in zip(inputs, ends, strict=True)]
-        return pad_inputs(inputs, self.inner.pad_token_id) | {
-            "labels": pad(labels, IGNORE_INDEX),
-            COPIES: torch.tensor(copies),
-        }
+        batch = {"labels": pad(labels, IGNORE_INDEX), COPIES: torch.tensor(copies)}
+        return pad_inputs(inputs, self.pad_token_id) | batch
 
     def longest_input(self, about: Mapping[str, int]) -> int:
         if about["longest_answer"] - 1 <= self.min_answer:
-            return self.inner.longest_input(about)
+            return super().longest_input(about)
         return about["longest_example"] * (2 if self.joined else 1)
 
 
@@ -148,27 +156,7 @@ def training_collator(collator: Any, mask: MaskConfig) -> Any:
     """Return the collator of training examples: ``collator`` itself, or with ``mask.copy`` one that adds copies."""
     if not mask.fraction or mask.copy == "none":
         return collator
-    return CopyCollator(collator, mask.min_answer, mask.copy == "concatenate")
-
-
-@dataclass(frozen=True)
-class RegressionCollator:
-    """The question as input, the value of its answer as target.
-
-    Returns input_ids and attention_mask (B, S), padded on the right, and labels (B,) float32.
-    """
-
-    pad_token_id: int
-
-    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
-        targets = [example["answer_values"][-1] for example in examples]
-        return self.prompts(examples) | {"labels": torch.tensor(np.array(targets), dtype=torch.float32)}
-
-    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
-
-    def longest_input(self, about: Mapping[str, int]) -> int:
-        return about["longest_question"]
+    return CopyCollator(collator.pad_token_id, mask.min_answer, mask.copy == "concatenate")
 
 
 @dataclass(frozen=True)
@@ -189,7 +177,7 @@ class MaskedNumberCollator:
         targets = [example["answer_values"][place] for example, place in zip(examples, places, strict=True)]
         return self.prompts(examples) | {
             "labels": torch.full((len(examples),), self.number_token_id),
-            "number_labels": torch.tensor(signed_ln(np.array(targets)), dtype=torch.float32),
+            "number_labels": torch.tensor(signed_log(np.array(targets)) * LN_10, dtype=torch.float32),
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
@@ -197,7 +185,7 @@ class MaskedNumberCollator:
         for example in examples:
             ids = np.concatenate([example["question_ids"], example["answer_ids"]])
             numbers = np.concatenate([example["question_values"], example["answer_values"]])
-            numbers = np.where(ids == self.number_token_id, signed_ln(numbers), 1.0)
+            numbers = np.where(ids == self.number_token_id, signed_log(numbers) * LN_10, 1.0)
             position = len(example["question_ids"]) + self._last_number(example["answer_ids"])
             ids[position], numbers[position] = self.mask_token_id, 1.0
             sequences.append(ids)
@@ -213,10 +201,6 @@ class MaskedNumberCollator:
 
     def _last_number(self, ids: np.ndarray) -> int:
         return int(np.flatnonzero(ids == self.number_token_id)[-1])
-
-
-def signed_ln(values: np.ndarray) -> np.ndarray:
-    return signed_log(values) * math.log(10)
 
 
 def regression_collator(model_config: Any, tokenizer: Any) -> RegressionCollator:

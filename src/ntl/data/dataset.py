@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import build
 from ntl.config.composition import schemas
+from ntl.config.data import PLAIN_NUMBERS
 from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.settings import nearest
@@ -36,11 +37,12 @@ class Example(TypedDict):
 
 
 class Row(NamedTuple):
-    """``group`` is what the scores are broken down by; empty if they are not."""
+    """``group`` is what the scores are broken down by; empty if they are not. ``more`` are further fields."""
 
     question: str
     answer: str
     group: str = ""
+    more: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -76,9 +78,11 @@ class TextDataset(ABC):
 
     def official(self, pairs: Mapping[str, Sequence[tuple[str, ...]]], **remarks: Any) -> Material:
         """The material of an official release: question and answer of each row (``numbered``), by split."""
-        assert self.origin is not None
+        origin = cast(raw.Origin, self.origin)
         rows = {split: numbered(split, pairs[split]) for split in self.splits}
-        return Material(rows, self.origin.source, {"licence": self.origin.licence, **remarks})
+        digests = {file.path: file.sha256 for file in origin.files.values() if file.sha256}
+        source = {"kind": "official files", "home": origin.home, "cite": origin.cite, "sha256": digests}
+        return Material(rows, source, {"licence": origin.licence, **remarks})
 
     def read(self, split: str, data_dir: Path, log: Log, download: bool) -> bytes:
         """The content of the official file that is named after a split."""
@@ -114,9 +118,11 @@ class TextDataset(ABC):
         given = self.config if isinstance(self.config, DictConfig) else type(self.config)
         node = OmegaConf.merge(given, literal(plain(self.config)))
         values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
-        # The format and the pattern change no row; folders without weights have names from before there were any.
-        left_out = {"_target_", "format", "exclude_numbers", *(["weight"] if not values.get("weight") else [])}
-        return by_content({key: value for key, value in values.items() if key not in left_out})
+        changes_no_row = ("_target_", "format", "exclude_numbers", "allow_generation")
+        # Folders have names from before there were these settings.
+        later = (("weight", ""), ("number_format", PLAIN_NUMBERS))
+        decides = {key: each for key, each in values.items() if key not in changes_no_row and (key, each) not in later}
+        return by_content(decides)
 
     @cached_property
     def folder_name(self) -> str:
@@ -131,17 +137,17 @@ class TextDataset(ABC):
         return f"{self.name}-{hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
-def numbered(split: str, rows: Iterable[tuple[str, ...]], total: int | None = None) -> Iterator[Example]:
-    """Examples of (question, answer, group), the group optional, with ids ``<split>/00017`` or ``<split>/group/00017``.
+def numbered(split: str, rows: Iterable[tuple[Any, ...]], total: int | None = None) -> Iterator[Example]:
+    """Examples of `Row` or of (question, answer), with ids ``<split>/00017`` or ``<split>/group/00017``.
 
     The number is as wide as the largest of ``total``, at least five digits; ``total`` is the number of rows, which may
     be left out of a sequence.
     """
     largest = len(rows) if total is None and isinstance(rows, Sequence) else total or 0
     width = max(5, len(str(largest - 1)))
-    for index, (question, answer, *group) in enumerate(rows):
-        name = "/".join([split, *filter(None, group), f"{index:0{width}d}"])
-        yield Example(id=name, question=question, answer=answer)
+    for index, (question, answer, group, more) in enumerate(Row(*row) for row in rows):
+        name = "/".join(filter(None, [split, group, f"{index:0{width}d}"]))
+        yield Example(id=name, question=question, answer=answer, **more)
 
 
 def words(text: str) -> list[str]:

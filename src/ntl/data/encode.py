@@ -5,8 +5,10 @@ import json
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,13 +41,8 @@ def encode_dataset(
     *,
     cache_dir: Path,
     key: str,
-    decoder_only: bool,
-    max_length: int,
-    keep_target: bool = False,
-    chat: Chat | None = None,
-    weighted: bool = False,
-    exclude: str = "",
     log: Callable[[str], None] = lambda line: None,
+    **settings: Any,
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
 
@@ -54,23 +51,15 @@ def encode_dataset(
     Args:
         rows: Returns the rows; called only if they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
-        decoder_only: The answer continues the question's text; else each is a text of its own.
-        max_length: Longest question in tokens; of a longer one the beginning is cut off, since the question proper
-            stands at the end. ``about["truncated"]`` counts them.
-        keep_target: The answers are numbers, and the end token of each gets its value.
-        chat: The template that questions and answers go through, if any.
-        weighted: Rows may have a ``weight``, which their answers' tokens get (``ntl.data.dataset.Example``).
-        exclude: A regular expression; the tokens of answers that it matches have weight 0 in the number loss.
-            ``about["excluded"]`` counts them, of ``about["numbers"]``.
+        settings: Those of ``Encoder``.
     """
-    reader = getattr(tokenizer, "reader", "")
-    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
+    how = {"keep_target": False, "chat": None, "weighted": False, "exclude": "", **settings}
+    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), how["decoder_only"], how["max_length"]]
+    parts += [getattr(tokenizer, "reader", ""), how["keep_target"]]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
-    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
-    parts += ["weighted"] * weighted + ["excluded of", exclude] * bool(exclude)
+    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(how["chat"].key if how["chat"] else ())]
+    parts += ["weighted"] * how["weighted"] + ["excluded of", how["exclude"]] * bool(how["exclude"])
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    settings: dict[str, Any] = {"decoder_only": decoder_only, "max_length": max_length, "keep_target": keep_target}
-    settings |= {"chat": chat, "weighted": weighted, "exclude": exclude}
 
     def find() -> EncodedDataset | None:
         try:
@@ -80,42 +69,31 @@ def encode_dataset(
 
     def write(new: Path) -> None:
         encode = Encoder(tokenizer, **settings)
-        write_encoded(
-            new, _blocks(rows(), encode, log), encode.dtype, with_values=encode.has_values, weights=encode.columns
-        )
+        write_encoded(new, _blocks(rows(), encode, log), encode.layout)
 
     return make_once(folder, find, write, log, "write token ids to")
 
 
-def write_encoded(
-    folder: Path, blocks: Iterable["Block"], dtype: str, *, with_values: bool = False, weights: int = 0
-) -> None:
+def write_encoded(folder: Path, blocks: Iterable["Block"], layout: Mapping[str, Any]) -> None:
     """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    about: dict[str, int] = {"truncated": 0, "unknown": 0, **({"excluded": 0, "numbers": 0} if weights > 1 else {})}
-    names = ["tokens", "offsets", *(["values"] if with_values else []), *(["weights"] if weights else [])]
-    total, offsets, longest = 0, 1, {"question": 0, "answer": 0, "example": 0}
+    about, total, offsets, longest = Counter(truncated=0, unknown=0), 0, 1, np.zeros(3, np.int64)
     with ExitStack() as stack:
+        names = ["tokens", "offsets", *["values"] * layout["has_values"], *["weights"] * ("weights" in layout)]
         files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
         files["offsets"].write(np.zeros(1, "<i8").tobytes())
         for block in blocks:
-            files["tokens"].write(block.tokens.astype(dtype, copy=False).tobytes())
-            files["offsets"].write((total + np.cumsum(block.sizes)).astype("<i8").tobytes())
-            if block.values is not None:
-                files["values"].write(block.values.astype("<f8", copy=False).tobytes())
-            if block.weights is not None:
-                files["weights"].write(block.weights.astype("<f4", copy=False).tobytes())
-            total, offsets = total + len(block.tokens), offsets + len(block.sizes)
-            for name in about:
-                about[name] += getattr(block, name)
-            questions, answers = block.sizes[::2], block.sizes[1::2]
-            for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
-                longest[part] = max(longest[part], int(sizes.max(initial=0)))
+            arrays = {**block.arrays, "offsets": total + block.sizes.cumsum()}
+            for name, file in files.items():
+                file.write(arrays[name].tobytes())
+            total, offsets = total + len(arrays["tokens"]), offsets + len(block.sizes)
+            about.update(block.about)
+            pairs = block.sizes.reshape(-1, 2)
+            longest = np.maximum(longest, np.column_stack([pairs, pairs.sum(axis=1)]).max(axis=0, initial=0))
     for name in names:
         sync(folder / f"{name}.bin")
-    about |= {f"longest_{part}": size for part, size in longest.items()}
-    layout = {"dtype": dtype, "tokens": total, "offsets": offsets, "has_values": with_values}
-    layout |= {"weights": weights} if weights else {}
-    (folder / ABOUT).write_text(json.dumps({**about, **layout}), encoding="utf-8")
+    longest_parts = dict(zip(("longest_question", "longest_answer", "longest_example"), longest.tolist(), strict=True))
+    content = {**about, **longest_parts, **layout, "tokens": total, "offsets": offsets}
+    (folder / ABOUT).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) -> Iterator["Block"]:
@@ -130,22 +108,21 @@ def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) 
 
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
-    block = Encoder(tokenizer, **settings)(rows)
-    found: dict[str, list[np.ndarray]] = {}
-    for name, values in {"ids": block.tokens, "values": block.values, "weights": block.weights}.items():
-        if values is None:
-            continue
+    block, found = Encoder(tokenizer, **settings)(rows), dict[str, list[np.ndarray]]()
+    for name, values in block.arrays.items():
         pieces = np.split(values, block.sizes.cumsum()[:-1])[: 2 * len(rows)]
-        found |= {f"question_{name}": pieces[::2], f"answer_{name}": pieces[1::2]}
+        part = "ids" if name == "tokens" else name
+        found |= {f"question_{part}": pieces[::2], f"answer_{part}": pieces[1::2]}
     return [dict(zip(found, example, strict=True)) for example in zip(*found.values(), strict=True)]
 
 
-def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
-    """The answer as it follows the question: after a space if the tokenizer marks a word start only there.
+def needs_space(tokenizer: Any) -> bool:
+    """Whether the tokenizer marks a word start only after a space, so that an answer follows its question after one.
 
     Byte-level tokenizers and Gemma's do; T5's and Llama 2's mark the start of every text.
     """
-    return f" {answer}" if decoder_only and _is_marked(" 0", tokenizer) and not _is_marked("0", tokenizer) else answer
+    first = [tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0] for text in ("0", " 0")]
+    return [token.startswith(WORD_STARTS) for token in first] == [False, True]
 
 
 def prefix_ids(tokenizer: Any) -> list[int]:
@@ -156,60 +133,58 @@ def prefix_ids(tokenizer: Any) -> list[int]:
     return next((whole[:start] for start in starts if whole[start : start + len(bare)] == bare), [])
 
 
-def _is_marked(text: str, tokenizer: Any) -> bool:
-    return tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0].startswith(WORD_STARTS)
-
-
 class Block(NamedTuple):
-    """The token ids of questions and answers in turn, the length of each, and, if asked for, a value for each token.
+    """Encoded rows: the length of each question and each answer in turn (int64), and what each of their tokens has.
 
-    ``truncated`` questions lost their beginning, ``unknown`` examples have an unknown token.
+    ``arrays`` are ``tokens``, which are the ids, and, if asked for, ``values`` and ``weights``. ``about`` counts: of
+    ``truncated`` questions the beginning is lost, ``unknown`` examples have an unknown token.
     """
 
-    tokens: np.ndarray
     sizes: np.ndarray
-    values: np.ndarray | None = None
-    truncated: int = 0
-    unknown: int = 0
-    weights: np.ndarray | None = None
-    excluded: int = 0
-    numbers: int = 0
+    arrays: dict[str, np.ndarray]
+    about: dict[str, int]
 
 
+@dataclass
 class Encoder:
-    """Rows with ``question`` and ``answer`` to token ids; the settings are those of ``encode_dataset``.
+    """Rows with ``question`` and ``answer`` to token ids.
 
     The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off; the
-    answer goes on behind it and has the end token. A special token in a text is text.
+    answer goes on behind it and has the end token. A special token in a text is text. Where tokens have values, that of
+    a number token is its number, and that of any other token 1.
 
-    Where tokens have values, that of a number token is its number, that of the end token of an answer with
-    ``keep_target`` the answer's, and that of any other token 1.
+    Args:
+        decoder_only: The answer continues the question's text; else each is a text of its own.
+        max_length: Longest question in tokens; of a longer one the beginning is cut off, since the question proper
+            stands at the end. ``about["truncated"]`` counts them.
+        keep_target: The answers are numbers, and the end token of each gets its value.
+        chat: The template that questions and answers go through, if any.
+        weighted: Rows may have a ``weight``, which their answers' tokens get (``ntl.data.dataset.Example``).
+        exclude: A regular expression; the tokens of answers that it matches have weight 0 in the number loss.
+            ``about["excluded"]`` counts them, of ``about["numbers"]``.
     """
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        *,
-        decoder_only: bool,
-        max_length: int,
-        keep_target: bool = False,
-        chat: Chat | None = None,
-        weighted: bool = False,
-        exclude: str = "",
-    ) -> None:
+    tokenizer: Any
+    decoder_only: bool
+    max_length: int
+    keep_target: bool = False
+    chat: Chat | None = None
+    weighted: bool = False
+    exclude: str = ""
+
+    def __post_init__(self) -> None:
+        tokenizer, chat = self.tokenizer, self.chat
         self.ids_of = WordEncoder(chat.plain if chat else text_backend(tokenizer))
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
         self.prefix = [] if chat else prefix_ids(tokenizer)  # a template writes its own
-        self.answer_prefix = answer_text("", tokenizer, decoder_only)
-        self.decoder_only, self.max_length, self.keep_target = decoder_only, max_length, keep_target
-        self.chat = chat
-        self.columns = 2 if exclude else int(weighted)
-        self.texts = TokenTexts(tokenizer) if self.columns else None
-        self.pattern = re.compile(exclude) if exclude else None
-        self.has_values = keep_target or self.number_token is not None
-        self.dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
+        self.answer_prefix = " " if self.decoder_only and needs_space(tokenizer) else ""
+        self.texts = TokenTexts(tokenizer) if self.weighted or self.exclude else None
+        self.pattern = re.compile(self.exclude) if self.exclude else None
+        dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
+        self.layout: dict[str, Any] = {"dtype": dtype, "has_values": self.keep_target or self.number_token is not None}
+        self.layout |= {"weights": 2 if self.exclude else 1} if self.texts else {}
 
     def __call__(self, rows: Sequence[Row]) -> Block:
         question_numbers, answer_numbers = [], []
@@ -224,49 +199,48 @@ class Encoder:
             questions, question_numbers = self._encode([row["question"] for row in rows])
             answers, answer_numbers = self._encode(prefixed)
         unknown = sum(self.unknown in q or self.unknown in a for q, a in zip(questions, answers, strict=True))
-        truncated, excluded, numbers, values, texts, weights = 0, 0, 0, [], [], []
-        for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        about = Counter({"truncated": 0, "unknown": unknown, **({"excluded": 0, "numbers": 0} if self.pattern else {})})
+        texts, numbers, weights = list[list[int]](), list[float](), list[np.ndarray]()
+        for index, (row, question, answer) in enumerate(zip(rows, questions, answers, strict=True)):
             if not self.decoder_only:
                 question.append(self.end)
             if not self.chat:
                 answer.append(self.end)
             first = max(len(self.prefix) + len(question) - self.max_length, 0)
-            truncated += first > 0
-            if self.has_values:
-                before = [1.0] * len(self.prefix)
-                values += before + self._values(question, question_numbers[index])[first:]
-                values += self._values(answer, answer_numbers[index])
-                if self.number_token is not None and self.number_token not in answer:
-                    raise UserError(f"{_quoted(rows[index])} has no number, and this model predicts one: {REMEDY}")
-                if self.keep_target:
-                    values[-1] = _target(rows[index])
+            about["truncated"] += first > 0
             texts += self.prefix + question[first:], answer
-            if self.texts is not None:
-                own, left_out, of = self._weights(rows[index], self.texts(answer))
-                excluded, numbers = excluded + left_out, numbers + of
+            if self.number_token is not None:
+                if self.number_token not in answer:
+                    raise UserError(f"{_quoted(row)} has no number, and this model predicts one: {REMEDY}")
+                lost = len(question_numbers[index]) - texts[-2].count(self.number_token)
+                numbers += question_numbers[index][lost:] + answer_numbers[index]
+            if self.texts:
+                own = self._weights(row, self.texts(answer), about)
                 weights += np.ones((len(texts[-2]), *own.shape[1:]), np.float32), own
-        return Block(
-            np.fromiter(chain.from_iterable(texts), self.dtype),
-            np.fromiter(map(len, texts), np.int64),
-            np.array(values) if self.has_values else None,
-            truncated,
-            unknown,
-            np.concatenate(weights) if weights else None,
-            excluded,
-            numbers,
-        )
+        sizes = np.fromiter(map(len, texts), np.int64)
+        arrays = {"tokens": np.fromiter(chain.from_iterable(texts), self.layout["dtype"])}
+        if self.layout["has_values"]:
+            arrays["values"] = np.ones(len(arrays["tokens"]))
+            if self.number_token is not None:
+                places = np.flatnonzero(arrays["tokens"] == self.number_token)
+                arrays["values"][places] = np.reshape(numbers, places.shape)  # an error where these are not as many
+            if self.keep_target:
+                arrays["values"][sizes.cumsum()[1::2] - 1] = [_target(row) for row in rows]
+        arrays |= {"weights": np.concatenate(weights)} if self.texts else {}
+        return Block(sizes, arrays, dict(about))
 
-    def _weights(self, row: Row, texts: list[bytes]) -> tuple[np.ndarray, int, int]:
-        """The weights of an answer's tokens, how many of these are numbers that are left out, and of how many."""
+    def _weights(self, row: Row, texts: list[bytes], about: Counter[str]) -> np.ndarray:
+        """The weights of an answer's tokens; counts its numbers, and those that are left out."""
         try:
             own = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
         except ValueError as error:
             raise UserError(f"{_quoted(row)}: {error}.") from error
         if self.pattern is None:
-            return own, 0, 0
+            return own
         left_out = matched(texts, self.pattern)
-        numbers = np.array([any(chr(byte) in "0123456789" for byte in text) for text in texts], bool)
-        return np.stack([own, own * ~left_out], axis=-1), int((numbers & left_out).sum()), int(numbers.sum())
+        numbers = np.array([re.search(b"[0-9]", text) for text in texts], bool)
+        about.update(excluded=int((numbers & left_out).sum()), numbers=int(numbers.sum()))
+        return np.stack([own, own * ~left_out], axis=-1)
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""
@@ -274,13 +248,6 @@ class Encoder:
         if self.read is not None:
             texts, numbers = map(list, zip(*map(self.read, texts), strict=True))
         return self.ids_of(texts), numbers
-
-    def _values(self, ids: list[int], numbers: list[float]) -> list[float]:
-        values = [1.0] * len(ids)
-        places = [place for place, token in enumerate(ids) if token == self.number_token]
-        for place, number in zip(places, numbers, strict=True):
-            values[place] = number
-        return values
 
 
 def _target(row: Row) -> float:

@@ -9,12 +9,10 @@ Arrow columns of lists, a random batch of mathematics is read in a third of the 
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch.utils.data import Subset
+from torch.utils.data import Subset
 
 ABOUT = "about.json"
 
@@ -32,14 +30,12 @@ class EncodedDataset:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         about: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        dtype, count = about.pop("dtype"), about.pop("tokens")
+        dtype, count, columns = about.pop("dtype"), about.pop("tokens"), about.pop("weights", 0)
         self.offsets = _mapped(folder / "offsets.bin", "<i8", about.pop("offsets"))
         self.tokens = _mapped(folder / "tokens.bin", dtype, count)
         self.values = _mapped(folder / "values.bin", "<f8", count) if about.pop("has_values") else None
-        columns = about.pop("weights", 0)
-        self.weights = _mapped(folder / "weights.bin", "<f4", count * columns) if columns else None
-        if self.weights is not None and columns > 1:
-            self.weights = self.weights.reshape(-1, columns)
+        shape = (count, columns) if columns > 1 else (count,)
+        self.weights = _mapped(folder / "weights.bin", "<f4", *shape) if columns else None
         self.about: dict[str, int] = about
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,11 +65,8 @@ class EncodedDataset:
         """Tokens of each example (int64), question and answer together."""
         return self.offsets[2 * indices + 2] - self.offsets[2 * indices]
 
-    def first(self, rows: int) -> "Subset[dict[str, np.ndarray]]":
+    def first(self, rows: int) -> Subset[dict[str, np.ndarray]]:
         """The first ``rows`` examples, or all when ``rows`` is 0."""
-        # Imported here: the rest of this file needs no torch.
-        from torch.utils.data import Subset
-
         dataset: Any = self
         return Subset(dataset, range(min(rows, len(self)) if rows else len(self)))
 
@@ -127,6 +120,6 @@ class Packed(EncodedDataset):
         return np.ascontiguousarray(self.offsets[::2])
 
 
-def _mapped(path: Path, dtype: str, count: int) -> np.ndarray:
+def _mapped(path: Path, dtype: str, *shape: int) -> np.ndarray:
     # A plain array: slices of numpy's memmap class are slow. Nothing cannot be mapped.
-    return np.memmap(path, dtype, "r", shape=(count,)).view(np.ndarray) if count else np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray) if shape[0] else np.empty(shape, dtype)

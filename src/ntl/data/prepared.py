@@ -11,7 +11,6 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,70 +19,57 @@ import numpy as np
 from ntl.config.identity import contents_of, setting_files
 from ntl.data.dataset import Example, Log, TextDataset, dataset_named
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, write_atomically
+from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, sync, write_atomically
 
 if TYPE_CHECKING:
     import datasets
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-# Rows written at a time.
-CHUNK = 20_000
-BLOCK = 1 << 20
-Buffer = bytes | mmap.mmap
+BLOCK = 1 << 20  # bytes that are searched for line ends at a time
 MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
-def map_file(path: Path) -> Buffer:
-    with one_line_errors("read", path), open(path, "rb") as stream:
-        # An empty file cannot be mapped.
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
-
-
 class Lines:
-    r"""The lines of a file, without their ends, over its bytes. Only ``\n`` ends one; that of the last is optional."""
+    r"""The lines of a file, without their ends. Only ``\n`` ends one; that of the last is optional."""
 
-    def __init__(self, data: Buffer) -> None:
-        self.data = data
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
+
+    @cached_property
+    def _data(self) -> bytes | mmap.mmap:
+        with one_line_errors("read", self.path), open(self.path, "rb") as stream:
+            # An empty file cannot be mapped.
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
 
     @cached_property
     def _bounds(self) -> np.ndarray:
         # Where each line begins, and the end. A mask of all bytes at once would be as large as the file.
-        size, bounds = len(self.data), [np.zeros(1, np.int64)]
+        size, bounds = len(self._data), [np.zeros(1, np.int64)]
         for start in range(0, size, BLOCK):
-            block = np.frombuffer(self.data, np.uint8, min(BLOCK, size - start), start)
+            block = np.frombuffer(self._data, np.uint8, min(BLOCK, size - start), start)
             bounds.append(np.flatnonzero(block == ord("\n")) + (start + 1))
-        if size and self.data[size - 1] != ord("\n"):
+        if size and self._data[size - 1] != ord("\n"):
             bounds.append(np.array([size + 1]))
         return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    def __getitem__(self, index: int) -> bytes:
-        position = range(len(self))[index]
-        return self.data[int(self._bounds[position]) : int(self._bounds[position + 1]) - 1]
+    def __getitem__(self, index: int) -> Any:
+        place = range(len(self))[index]
+        return self._data[int(self._bounds[place]) : int(self._bounds[place + 1]) - 1]
 
 
-class Rows:
-    """The rows of a prepared split; each is parsed when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rows, (self.path,)
-
-    @cached_property
-    def _lines(self) -> Lines:
-        return Lines(map_file(self.path))
-
-    def __len__(self) -> int:
-        return len(self._lines)
+class Rows(Lines):
+    """The rows of a prepared split, each an `Example` that is parsed when it is read."""
 
     def __getitem__(self, index: int) -> Example:
-        return json.loads(self._lines[index])
+        return json.loads(super().__getitem__(index))
 
     def __iter__(self) -> Iterator[Example]:
         # Line by line, without the places of all.
@@ -93,17 +79,13 @@ class Rows:
 
 def write_split(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Write rows as JSON lines; returns the manifest's entry. Memory does not grow with the number of rows."""
-    encode = json.JSONEncoder(separators=(",", ":")).encode
-    remaining, count, digest = iter(rows), 0, hashlib.sha256()
-    with open(path, "wb") as stream:
-        while chunk := [encode(row) for row in islice(remaining, CHUNK)]:
-            lines = "".join(f"{line}\n" for line in chunk).encode()
-            digest.update(lines)
-            stream.write(lines)
-            count += len(chunk)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return {"rows": count, "file": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    encode, count = json.JSONEncoder(separators=(",", ":")).encode, 0
+    with open(path, "w", encoding="ascii", newline="\n") as stream:
+        for row in rows:
+            stream.write(f"{encode(row)}\n")
+            count += 1
+    sync(path)
+    return {"rows": count, "file": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 class Prepared:
@@ -133,20 +115,25 @@ class Prepared:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Source, versions and files of the prepared data set."""
-        return read_manifest(self.folder)
+        """Source, versions and, per split, file, rows, bytes and sha256 of the prepared data set."""
+        path = self.folder / MANIFEST
+        try:
+            manifest = json.loads(path.read_bytes())
+            _digests(manifest)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, f":1: missing or damaged ({error!r})") from error
+        return manifest
 
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
-        name, splits, folder = self.dataset.name, self.dataset.splits, self.folder
-        if split not in splits:
-            raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(splits)}.")
-        entries, path = read_manifest(folder)["splits"], folder / f"{split}.jsonl"
-        if split not in entries or not path.is_file():
-            raise UserError(f"{path}: missing; {_remedy(folder)}.")
-        if sha256_of(path) != entries[split]["sha256"]:
-            wrong = f"not the file that was prepared: its sha256 differs from {MANIFEST}"
-            raise UserError(f"{path}: {wrong}; {_remedy(folder)}.")
+        path, dataset = self.folder / f"{split}.jsonl", self.dataset
+        if split not in dataset.splits:
+            raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.splits)}.")
+        expected = _digests(self.manifest).get(path.name)
+        if expected is None or not path.is_file():
+            raise _damaged(path, ": missing")
+        if sha256_of(path) != expected:
+            raise _damaged(path, f": not the file that was prepared: its sha256 differs from {MANIFEST}")
         return Rows(path)
 
     def load(self, split: str) -> "datasets.Dataset":
@@ -185,8 +172,7 @@ class Prepared:
 
     def changes_since(self, files: Mapping[str, str]) -> str:
         """How the data differs from ``fingerprint()["files"]`` of an earlier run; empty where nothing is known to."""
-        found = self.find() if files else None
-        return sha256_changes(files, _digests(read_manifest(found))) if found else ""
+        return sha256_changes(files, _digests(self.manifest)) if files and self.find() else ""
 
     def prepare(self, log: Log = logger.info, *, download: bool = True) -> Path:
         """Make the prepared files if they are missing, check their sizes if they exist; returns their folder.
@@ -196,7 +182,7 @@ class Prepared:
         """
         target = self.data_dir / self.dataset.folder_name
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
-        manifest = read_manifest(found)
+        manifest = self.manifest
         for split, entry in manifest["splits"].items():
             path = found / f"{split}.jsonl"
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
@@ -247,16 +233,6 @@ class Prepared:
         return [(status.st_ino, status.st_ctime_ns) for status in map(os.stat, files)]
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a prepared folder: source, versions and, per split, rows, bytes and sha256."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        _digests(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{folder / MANIFEST}:1: missing or damaged ({error!r}); {_remedy(folder)}.") from error
-    return manifest
-
-
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
     """A split as a ``datasets.Dataset`` with the columns id, question and answer, prepared on first use.
 
@@ -273,5 +249,6 @@ def _digests(manifest: dict[str, Any]) -> dict[str, str]:
     return {entry["file"]: entry["sha256"] for entry in manifest["splits"].values()}
 
 
-def _remedy(folder: Path) -> str:
-    return f"delete the folder {folder} and prepare it again with scripts/prepare_data.py"
+def _damaged(path: Path, what: str) -> UserError:
+    remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
+    return UserError(f"{path}{what}; {remedy}.")

@@ -71,17 +71,11 @@ class Origin:
     publishable: bool
     files: Mapping[str, RawFile]
 
-    @property
-    def source(self) -> dict[str, Any]:
-        digests = {file.path: file.sha256 for file in self.files.values() if file.sha256}
-        return {"kind": "official files", "home": self.home, "cite": self.cite, "sha256": digests}
-
 
 def origin(name: str) -> Origin:
     """The release of this name in origins.yaml."""
     found: dict[str, Any] = yaml.safe_load(ORIGINS.read_bytes())[name]
-    files = {split: RawFile(**file) for split, file in found.pop("files", {}).items()}
-    return Origin(**found, files=files)
+    return Origin(**found | {"files": {split: RawFile(**file) for split, file in found.get("files", {}).items()}})
 
 
 def read(file: RawFile, data_dir: Path, log: Log, download: bool = True) -> bytes:

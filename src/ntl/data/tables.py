@@ -46,7 +46,14 @@ def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
             raise UserError(f"{path}: save_to_disk wrote no such folder ({_line(error)}).") from error
     suffix = suffix_of(path)
     if suffix == ".parquet":
-        return {"": Table(str(path), lambda columns: _parquet(path, columns))}
+        import pyarrow
+        from pyarrow import parquet
+
+        try:
+            table = parquet.read_table(path)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise UserError(f"{path}: cannot be read ({_line(error)}).") from error
+        return {"": Table(str(path), lambda columns: _arrow(str(path), table, columns))}
     if delimiter := DELIMITERS.get(suffix):
         return {"": Table(str(path), lambda columns: _cells(path, columns, delimiter, header, cells))}
     return {"": Table(str(path), lambda columns: _json(path, columns))}
@@ -137,36 +144,20 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
         raise UserError(f"{path}:{reader.line_num}: {error}; {remedy}.") from error
 
 
-def _parquet(path: Path, columns: Columns) -> Rows:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        table = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read ({_line(error)}).") from error
-    yield from _arrow(str(path), table, columns)
-
-
 def _of_datasets(label: str, found: Any) -> dict[str, Table]:
-    def table(name: str, dataset: Any) -> Table:
-        return Table(name, lambda columns: _arrow(name, dataset.with_format("arrow")[:], columns))
-
     if not isinstance(found, dict):
-        return {"": table(label, found)}
-    return {str(split): table(f"{label}, {split}", dataset) for split, dataset in found.items()}
+        return {"": Table(label, lambda columns: _arrow(label, found.with_format("arrow")[:], columns))}
+    return {str(split): _of_datasets(f"{label}, {split}", dataset)[""] for split, dataset in found.items()}
 
 
 def _arrow(label: str, table: Any, columns: Columns) -> Rows:
+    def values(column: Any) -> Iterator[Any]:
+        # Those of narrow floats keep their type, in which 0.1 is written with one digit.
+        kind = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))
+        for chunk in column.chunks:
+            yield from (value if kind is None or value is None else kind(value) for value in chunk.to_pylist())
+
     chosen = _indices(label, table.column_names, columns)
-    values = [_values(table.column(index)) for index in chosen.values()]
-    for number, row in enumerate(zip(*values, strict=True), 1):
+    rows = zip(*(values(table.column(index)) for index in chosen.values()), strict=True)
+    for number, row in enumerate(rows, 1):
         yield f"{label}, row {number}", dict(zip(chosen, row, strict=True))
-
-
-def _values(column: Any) -> Iterator[Any]:
-    """The values of a column. Those of narrow floats keep their type, in which 0.1 is written with one digit."""
-    narrow = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))
-    for chunk in column.chunks:
-        for value in chunk.to_pylist():
-            yield value if narrow is None or value is None else narrow(value)

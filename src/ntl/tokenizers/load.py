@@ -78,10 +78,13 @@ def load_tokenizer(
             raise UserError(f"tokenizer {str(source)!r} is neither a folder nor a hub id owner/name")
         folder = cached_or_downloaded(str(source))
     given = read_stock(folder, gguf_file)
-    if chosen.tokenizer_class:
-        return assemble(given, kind, str(source), **options)
     if given.eos_token is None:
-        given.eos_token = _end_of(given, str(source))
+        ends = [token for token in ("</s>", "<|endoftext|>") if token in given.get_vocab()]
+        if not ends:
+            raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
+        given.eos_token = ends[0]
+    if chosen.tokenizer_class:
+        return assemble(given, kind, **options)
     return split_digits(given, str(source)) if chosen.digits and not has_single_digits(given) else given
 
 
@@ -163,7 +166,11 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
 
     Its class is not that of the given one, which would undo the change when it is loaded again.
     """
-    _check_has_digits(given, source)
+    if missing := [digit for digit in "0123456789" if digit not in given.get_vocab()]:
+        raise UserError(
+            f"tokenizer {source} has no token of its own for {', '.join(missing)}: it cannot be digit-level, "
+            "use tokenizer=default"
+        )
     changes = {
         "tokenizer.json": {"pre_tokenizer": isolate_digits(backend_state(given)["pre_tokenizer"])},
         "tokenizer_config.json": {"tokenizer_class": PreTrainedTokenizerFast.__name__},
@@ -186,36 +193,24 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
     return changed
 
 
-def _check_has_digits(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
-    vocab = tokenizer.get_vocab()
-    if missing := [digit for digit in "0123456789" if digit not in vocab]:
-        raise UserError(
-            f"tokenizer {source} has no token of its own for {', '.join(missing)}: it cannot be digit-level, "
-            "use tokenizer=default"
-        )
-
-
-def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: Any) -> PreTrainedTokenizerFast:
+def assemble(stock: PreTrainedTokenizerFast, kind: str, **options: Any) -> PreTrainedTokenizerFast:
     """A new tokenizer of this kind with the backend of the stock one and a pad token that is not its end token."""
-    chosen, state, vocab = check_kind(kind), backend_state(stock), stock.get_vocab()
+    chosen, state = KINDS[kind], backend_state(stock)
     state["pre_tokenizer"] = isolate_digits(state["pre_tokenizer"], chosen.digits)
-    if chosen.digits:
-        _check_has_digits(stock, source)
-    end = stock.eos_token or _end_of(stock, source)
-    pad = stock.pad_token or ("<pad>" if "<pad>" in vocab else PAD_TOKEN)
-    pad = PAD_TOKEN if pad == end else pad
+    pad = stock.pad_token or ("<pad>" if "<pad>" in stock.get_vocab() else PAD_TOKEN)
+    pad, model = PAD_TOKEN if pad == stock.eos_token else pad, state["model"]
+    unknown = model.get("unk_token") if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
     made_by: Any = resolve_name(chosen.tokenizer_class) if chosen.tokenizer_class else PreTrainedTokenizerFast
-    roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
+    roles = {"bos_token": stock.bos_token, "eos_token": stock.eos_token, "unk_token": unknown, "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
-    named = {str(token) for token in roles.values()}
-    saved = {name: stock.init_kwargs[name] for name in chosen.options if name in stock.init_kwargs}
-    settings = saved | {name: value for name, value in options.items() if name in chosen.options}
+    known = {**stock.init_kwargs, **options}  # as it was saved, if nothing else is asked for
+    settings = {name: known[name] for name in chosen.options if name in known}
     backend, kept = Tokenizer.from_str(json.dumps(state)), ("padding_side", "truncation_side", "model_max_length")
     if chosen.tokenizer_class:
         backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
     return made_by(
         tokenizer_object=backend,
-        extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
+        extra_special_tokens=[token for token in stock.all_special_tokens if token not in roles.values()],
         # True would remove the space before "." and "'s" in decode, so that text would not round-trip.
         clean_up_tokenization_spaces=False,
         chat_template=stock.chat_template,
@@ -230,19 +225,6 @@ def add_mask_token(tokenizer: Any) -> Any:
     if tokenizer.mask_token is None:
         tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
     return tokenizer
-
-
-def _end_of(tokenizer: PreTrainedTokenizerFast, source: str) -> str:
-    vocab = tokenizer.get_vocab()
-    if found := [token for token in ("</s>", "<|endoftext|>") if token in vocab]:
-        return found[0]
-    raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
-
-
-def _unknown_of(model: dict) -> str | None:
-    if model["type"] == "Unigram":
-        return None if model["unk_id"] is None else model["vocab"][model["unk_id"]][0]
-    return model.get("unk_token")
 
 
 def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

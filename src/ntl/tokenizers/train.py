@@ -49,7 +49,7 @@ def train_tokenizer(
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as folder:
         work = Path(folder)
         (work / SENTENCEPIECE).write_bytes(_train(counts, work, kind, vocab_size))
-        tokenizer = assemble(read_sentencepiece(work, sentinels=0), kind, str(target))
+        tokenizer = assemble(read_sentencepiece(work, sentinels=0), kind)
         tokenizer.save_pretrained(str(work / "saved"))
         pairs = [(path, target / path.name) for path in (work / "saved").iterdir()]
         if not all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in pairs):

@@ -6,12 +6,13 @@ hashes, so that they land in one split, and the shares are exact, of the differe
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from hashlib import blake2b
-from itertools import combinations, dropwhile, groupby
+from itertools import accumulate, combinations, dropwhile, groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,7 @@ from ntl.config.data import (
     suffix_of,
 )
 from ntl.data import raw
-from ntl.data.chat import known_columns, said_in
-from ntl.data.dataset import Example, Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
 from ntl.data.raw import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.data.weights import checked
@@ -38,8 +38,6 @@ from ntl.numbers.text import format_number
 from ntl.numbers.written import NAMES, last_boxed, read_value, rewrite
 from ntl.system.errors import UserError
 
-# Question and answer, and, where any row has earlier messages, these as JSON.
-Turns = tuple[str, ...]
 SPLITS = ("train", "validation", "test")
 MARK, BOX = "####", r"\boxed"  # after which, or in which, `ntl.evaluation` looks for the answer of a text
 FEW = 10  # rows to train on
@@ -47,18 +45,12 @@ FEW = 10  # rows to train on
 LONGEST = 1 << 24
 
 
-class Pool:
-    """The rows of a table, the place of each, and a seeded hash of what is asked, or of a text that answers nothing.
+class Told(NamedTuple):
+    """A row, its place in the file, and a seeded hash of what is asked, or of a text that answers nothing."""
 
-    ``weights`` are those of `Example`, empty where there are none.
-    """
-
-    def __init__(self, rows: list[tuple[str, Turns]], seed: int, weights: list[str]) -> None:
-        self.weights = weights
-        self.places, self.rows = [place for place, _ in rows], [row for _, row in rows]
-        texts = ("".join(before) + (question or answer) for question, answer, *before in self.rows)
-        digests = (blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8)).digest() for text in texts)
-        self.hashes = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+    place: str
+    row: Row
+    hash: int
 
 
 class Own(TextDataset):
@@ -81,25 +73,20 @@ class Own(TextDataset):
         config, tables = self.config, self._tables(data_dir, log)
         pools = {split: self._read(table) for split, table in tables.items()}
         warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
-        chosen = {split: (pool, np.arange(len(pool.rows))) for split, pool in pools.items()}
-        chosen |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
-        rows = {split: len(indices) for split, (_, indices) in chosen.items()}
-        if rows["train"] < FEW:
-            warnings.append(
-                f"{config.path}: training rows: {rows['train']}, validation: {rows['validation']}, test: "
-                f"{rows['test']}; a model learns nothing from so few."
-            )
+        pools |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
+        train, validation, test = (len(pools[split]) for split in SPLITS)
+        if train < FEW:
+            counts = f"training rows: {train}, validation: {validation}, test: {test}"
+            warnings.append(f"{config.path}: {counts}; a model learns nothing from so few.")
         for split, most in (("train", config.train_rows), ("test", config.test_rows)):
-            pool, indices = chosen[split]
-            if 0 < most < len(indices):
-                order = np.argsort(pool.hashes[indices], kind="stable")
-                chosen[split] = pool, np.sort(indices[order[:most]])
-                warnings.append(f"{split}: {most:,} of {len(indices):,} rows are used (dataset.{split}_rows={most}).")
+            if 0 < most < (count := len(pool := pools[split])):
+                taken = sorted(range(count), key=lambda index: pool[index].hash)[:most]
+                pools[split] = [pool[index] for index in sorted(taken)]
+                warnings.append(f"{split}: {most:,} of {count:,} rows are used (dataset.{split}_rows={most}).")
         for split in ("train", "validation") if config.weight else ():
-            pool, indices = chosen[split]
-            if not any(np.atleast_2d(json.loads(pool.weights[index]))[:, -1].any() for index in indices):
+            if not any(np.atleast_2d(json.loads(each.row.more["weight"]))[:, -1].any() for each in pools[split]):
                 raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
-        splits = {split: _examples(split, *each) for split, each in chosen.items()}
+        splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
@@ -109,10 +96,10 @@ class Own(TextDataset):
         """The columns that a row is made from, where these are all."""
 
     @abstractmethod
-    def row(self, cells: dict[str, Any]) -> Turns | None:
-        """Question and answer of a row, or None for one that is left out. ValueError says what is wrong with it."""
+    def row(self, cells: dict[str, Any]) -> Row | None:
+        """The row of these values, or None for one that is left out. ValueError says what is wrong with it."""
 
-    def finish(self, pools: dict[str, Pool]) -> list[str]:
+    def finish(self, pools: dict[str, list[Told]]) -> list[str]:
         """Change what depends on all rows; returns what is to be said of them."""
         return []
 
@@ -139,41 +126,41 @@ class Own(TextDataset):
                     log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
         return tables
 
-    def _read(self, table: Table) -> Pool:
-        rows, weights = list[tuple[str, Turns]](), list[str]()
+    def _read(self, table: Table) -> list[Told]:
+        told, salt = list[Told](), self.config.seed.to_bytes(8)
         for place, cells in table.read(self.columns):
             try:
-                cells, weight = self._weight(cells) if self.config.weight else (cells, "")
-                row = self.row(cells)
-                "".join(row or ()).encode()
+                cells, weight = self._weight(cells) if self.config.weight else (cells, {})
+                if row := self.row(cells):
+                    "".join([row.question, row.answer]).encode()
+                    text = row.more.get("before", "") + (row.question or row.answer)
+                    digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
+                    told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
             except UnicodeEncodeError as error:
                 raise UserError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold.") from error
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
-            if row:
-                rows.append((place, row))
-                weights += [weight] if weight else []
-        if not rows:
+        if not told:
             raise UserError(f"{table.label}:1: no rows.")
-        if any(len(row) > 2 for _, row in rows):
-            rows = [(place, (*row, "")[:3]) for place, row in rows]
-        return Pool(rows, self.config.seed, weights)
+        if any("before" in each.row.more for each in told):
+            told = [each._replace(row=each.row._replace(more={"before": "", **each.row.more})) for each in told]
+        return told
 
-    def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """The cells as they are without weights, and the weight of the answer as of `ntl.data.dataset.Example`."""
+    def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
         name, weight = self.config.weight, 1.0
         if name in cells:
             weight = checked(cells[name], name)
         messages = cells.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-            return cells, json.dumps(weight)
+            return cells, {"weight": json.dumps(weight)}
         *before, last = messages
         if any(checked(each.get(name) or 0, name) for each in before):
             raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
         weight *= 1.0 if last.get(name) is None else checked(last[name], name)
         parts = last.get("content")
         if not isinstance(parts, list):
-            return cells, json.dumps(weight)
+            return cells, {"weight": json.dumps(weight)}
         if self.config.answers == "number":
             raise ValueError("an answer that is one number has no parts; set dataset.answers=reasoning, or text")
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
@@ -181,11 +168,11 @@ class Own(TextDataset):
         weights = [weight * (1.0 if part.get(name) is None else checked(part[name], name)) for part in parts]
         content = "".join(part["text"] for part in parts)
         of_parts = [[len(part["text"]), each] for part, each in zip(parts, weights, strict=True)]
-        return {**cells, "messages": [*before, {**last, "content": content}]}, json.dumps(of_parts)
+        return {**cells, "messages": [*before, {**last, "content": content}]}, {"weight": json.dumps(of_parts)}
 
-    def _shared_out(self, pool: Pool, missing: list[str]) -> dict[str, tuple[Pool, np.ndarray]]:
+    def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
         """The rows of ``train``, and of the splits that are cut from it."""
-        different = np.unique(pool.hashes)
+        different = sorted({each.hash for each in pool})
         counts = [max(1, round(getattr(self.config.splits, split) * len(different))) for split in missing]
         if sum(counts) >= len(different):
             raise UserError(
@@ -193,9 +180,11 @@ class Own(TextDataset):
                 f"{sum(counts)}, so that none is left for training; give more, make dataset.splits smaller, or give "
                 "files of these splits by dataset.validation_path and dataset.test_path."
             )
-        places, ends = np.searchsorted(different, pool.hashes), np.cumsum([*counts, len(different)])
-        split_of = np.searchsorted(ends, places, side="right")
-        return {split: (pool, np.flatnonzero(split_of == at)) for at, split in enumerate([*missing, "train"])}
+        ends, splits = [different[count] for count in accumulate(counts)], [*missing, "train"]
+        found = {split: list[Told]() for split in splits}
+        for each in pool:
+            found[splits[bisect_right(ends, each.hash)]].append(each)
+        return found
 
 
 class File(Own):
@@ -207,11 +196,6 @@ class File(Own):
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the answers are."""
         return "text" if self.config.answers == "text" else "number"
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Without the setting that leaves answers as they are, which older folders do not have in their name."""
-        return {key: value for key, value in super().values.items() if (key, value) != ("number_format", PLAIN_NUMBERS)}
 
     def scored(self, answer: str) -> str:
         if self.config.answers != "reasoning":
@@ -226,7 +210,7 @@ class File(Own):
         # The weights of messages may stand in these alone.
         return [*wanted, weight] if weight and (weight in names or wanted != ["messages"]) else wanted
 
-    def row(self, cells: dict[str, Any]) -> Turns | None:
+    def row(self, cells: dict[str, Any]) -> Row | None:
         config, before = self.config, list[str]()
         if config.answer in cells:
             texts = {name: text_of(name, value) for name, value in cells.items()}
@@ -235,7 +219,7 @@ class File(Own):
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
             question, answer = filled or texts[config.question], texts[config.answer]
         else:
-            question, answer, *before = said_in(cells, text_of)
+            question, answer, *before = said_in(cells)
         if before and config.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
         for name, text in (("question", question), ("answer", answer)):
@@ -247,7 +231,7 @@ class File(Own):
             if config.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
                 other = "dataset.answers=reasoning or text takes other answers"
                 remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
-                raise ValueError(f"the answer {shown(answer)} is no number; {remedy}")
+                raise ValueError(f"the answer {answer!r:.60} is no number; {remedy}")
             if config.number_format != PLAIN_NUMBERS and not isinstance(written, str):
                 raise ValueError(
                     f"the answer {answer} is no text, but a number already; leave dataset.number_format out"
@@ -260,15 +244,13 @@ class File(Own):
                 )
             if config.mark != MARK and MARK in answer:
                 raise ValueError(f"the answer has {MARK} in it, which is read as the mark {config.mark}")
-        return question, answer, *before
+        return Row(question, answer, more={"before": before[0]} if before else {})
 
-    def finish(self, pools: dict[str, Pool]) -> list[str]:
+    def finish(self, pools: dict[str, list[Told]]) -> list[str]:
         config = self.config
         if config.answers != "number":
             return []
-        answers = [
-            (place, row[1]) for pool in pools.values() for place, row in zip(pool.places, pool.rows, strict=True)
-        ]
+        answers = [(each.place, each.row.answer) for pool in pools.values() for each in pool]
         if config.number_format == PLAIN_NUMBERS:
             grouped = sum("," in answer for _, answer in answers)
             line = f"{config.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
@@ -277,8 +259,34 @@ class File(Own):
         numerals, said = rewrite(answers, marks.get(config.number_format, ""))
         remaining = iter(numerals)
         for pool in pools.values():
-            pool.rows = [(row[0], next(remaining), *row[2:]) for row in pool.rows]
+            pool[:] = [each._replace(row=each.row._replace(answer=next(remaining))) for each in pool]
         return [f"{config.path}: {said}."] if said else []
+
+
+def known_columns(names: Sequence[str]) -> list[str]:
+    """The columns that need no setting: a conversation, or an instruction; empty where these are not there."""
+    if "messages" in names:
+        return ["messages"]
+    found = [name for name in ("instruction", "input", "output") if name in names]
+    return found if {"instruction", "output"} <= set(found) else []
+
+
+def said_in(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Question and answer of a row of ``known_columns``, and, if messages stand before them, these as JSON.
+
+    ValueError for a conversation that does not end in a question and its answer.
+    """
+    if "messages" not in row:
+        texts = {name: text_of(name, "" if value is None else value) for name, value in row.items()}
+        return "\n\n".join(filter(None, (texts["instruction"], texts.get("input")))), texts["output"]
+    messages = row["messages"]
+    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
+        raise ValueError("'messages' is no list of {role, content}")
+    turns = [{name: text_of(name, each.get(name)) for name in ("role", "content")} for each in messages]
+    if [turn["role"] for turn in turns[-2:]] != ["user", "assistant"]:
+        raise ValueError("'messages' does not end in a message of the user and the answer of the assistant")
+    before = [json.dumps(turns[:-2], ensure_ascii=False)] if turns[:-2] else []
+    return turns[-2]["content"], turns[-1]["content"], *before
 
 
 class Text(Own):
@@ -300,9 +308,9 @@ class Text(Own):
         column, kind = self.config.column, self.config.documents
         return {"": Table(str(path), lambda columns: ((at, {column: text}) for at, text in documents(path, kind)))}
 
-    def row(self, cells: dict[str, Any]) -> Turns | None:
+    def row(self, cells: dict[str, Any]) -> Row | None:
         text = text_of(self.config.column, cells[self.config.column])
-        return ("", text) if text.strip() else None
+        return Row("", text) if text.strip() else None
 
 
 def documents(path: Path, kind: Documents) -> Iterator[tuple[str, str]]:
@@ -329,25 +337,14 @@ def _is_blank(line: tuple[int, str]) -> bool:
     return not line[1].strip()
 
 
-def _examples(split: str, pool: Pool, indices: np.ndarray) -> Iterator[Example]:
-    rows = [pool.rows[index] for index in indices]
-    for index, example, (_, _, *before) in zip(indices, numbered(split, [row[:2] for row in rows]), rows, strict=True):
-        if before:
-            example["before"] = before[0]
-        if pool.weights:
-            example["weight"] = pool.weights[index]
-        yield example
-
-
-def _overlaps(pools: dict[str, Pool], rows_are: str) -> list[str]:
-    lines = []
+def _overlaps(pools: dict[str, list[Told]], rows_are: str) -> Iterator[str]:
     for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
-        if count := int(np.isin(pools[split].hashes, pools[other].hashes).sum()):
-            lines.append(
-                f"{count:,} of {len(pools[split].rows):,} {split} {rows_are} are also in {other}: scores on them are "
-                f"no scores on new {rows_are}."
+        asked = {each.hash for each in pools[other]}
+        if count := sum(each.hash in asked for each in pools[split]):
+            yield (
+                f"{count:,} of {len(pools[split]):,} {split} {rows_are} are also in {other}: scores on them are no "
+                f"scores on new {rows_are}."
             )
-    return lines
 
 
 def text_of(column: str, value: Any) -> str:
@@ -358,13 +355,7 @@ def text_of(column: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | Decimal):
-        raise ValueError(f"{column!r} is {'null' if value is None else shown(value)}, neither text nor a number")
+        raise ValueError(f"{column!r} is {'null' if value is None else repr(value)[:60]}, neither text nor a number")
     if not (number := Decimal(str(value))).is_finite():
         raise ValueError(f"{column!r} is {value}, no finite number")
     return format_number(number)
-
-
-def shown(value: Any) -> str:
-    """A value in an error, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

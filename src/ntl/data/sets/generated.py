@@ -55,9 +55,6 @@ class Generated(TextDataset):
     Validation and each test have no row twice; training draws with replacement.
     """
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits: ClassVar[tuple[str, ...]] = ("interpolate", "extrapolate")
-
     @abstractmethod
     def cells(self, split: str) -> Sequence[Any]:
         """What the rows of a split are like, in turn: each cell gets as many rows as the next."""
@@ -78,13 +75,11 @@ class Generated(TextDataset):
         # A text as seed is digested by SHA-512, and not by Python's own hash, which differs between processes.
         rng = random.Random(f"{self.name} {self.config.seed} {split}")
         side = "test" if split in self.test_splits else split
-        cells = self.cells(split)
-        seen: set[bytes] = set()
+        cells, seen = self.cells(split), set[tuple[str, ...]]()
         for index in range(count):
             for _ in range(TRIES):
                 row = self.draw(rng, side, cells[index % len(cells)])
-                digest = hashlib.sha256(f"{row.question} {row.answer}".encode()).digest()[:8]
-                if side == "train" or digest not in seen:
+                if row[:2] not in seen:
                     break
             else:
                 raise UserError(
@@ -92,7 +87,7 @@ class Generated(TextDataset):
                     "found for it; lower dataset.test_rows or dataset.validation_rows."
                 )
             if side != "train":
-                seen.add(digest)
+                seen.add(row[:2])
             yield row
 
 
@@ -112,6 +107,8 @@ class PolynomialArithmetic(Generated):
     our choice: the paper does not say. Scored by exact match.
     """
 
+    splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
     metrics = "text"
     config: PolynomialConfig
 
@@ -181,8 +178,6 @@ class StarGraph(Generated):
     right with probability 1 / ``degree``. No graph of a test occurs in training with the same goal.
     """
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     metrics = "text"
     config: StarGraphConfig
 
@@ -250,8 +245,6 @@ class Induction(Generated):
     match is the accuracy. Each part is a common word, a single token of the published tokenizers of GPT-2 and T5.
     """
 
-    splits = ("train", "validation", "test")
-    test_splits = ("test",)
     metrics = "text"
     config: InductionConfig
 
@@ -326,15 +319,15 @@ class Recall(Generated):
     never asked for in training.
     """
 
+    splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
+    lengths: ClassVar[str]  # the setting with the lengths of training
     config: RecallConfig
-
-    def lengths(self, split: str) -> list[int]:
-        """The lengths of a split's rows."""
-        raise NotImplementedError
 
     def cells(self, split: str) -> list[Place]:
         depths = self.config.depths if split in self.test_splits else [None]
-        return [Place(length, depth) for length in self.lengths(split) for depth in depths]
+        lengths = getattr(self.config, f"extrapolate_{self.lengths}" if split == "extrapolate" else self.lengths)
+        return [Place(length, depth) for length in lengths for depth in depths]
 
     def pairs(self, rng: random.Random, side: str, count: int) -> list[tuple[str, int]]:
         """``count`` keys, all different, and their numbers, too; the first pair is on this side, to be asked for."""
@@ -349,10 +342,8 @@ class Recall(Generated):
 class KeyValues(Recall):
     """``lamp: 4821, kite: 9130. What is kite?`` -> ``9130``; a length is a number of keys."""
 
+    lengths = "keys"
     config: KeyValuesConfig
-
-    def lengths(self, split: str) -> list[int]:
-        return self.config.extrapolate_keys if split == "extrapolate" else self.config.keys
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slot, group = cell.among(cell.length, rng)
@@ -369,10 +360,8 @@ class Needle(Recall):
     Every sentence has eight words; a length is the number of words of a question, all included.
     """
 
+    lengths = "lengths"
     config: NeedleConfig
-
-    def lengths(self, split: str) -> list[int]:
-        return self.config.extrapolate_lengths if split == "extrapolate" else self.config.lengths
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slots = cell.length // SENTENCE_WORDS - 1

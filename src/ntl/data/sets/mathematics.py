@@ -17,7 +17,6 @@ Composed modules (``..._composed``) are not reproducible: the generator iterates
 """
 
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -26,31 +25,30 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, words
-from ntl.data.prepared import Buffer, Lines, map_file
+from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, make_once, wait_for_lock
+from ntl.system.files import data_roots, make_once, sha256_of, wait_for_lock
 
-# What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
-LineFault = Callable[[str, str], tuple[int, str] | None]
 ORIGIN = raw.origin("deepmind")
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
 OFFICIAL_ARCHIVE = f"{OFFICIAL_TREE}.tar.gz"
 GENERATED_TREE = "mathematics_dataset-generated"
-# Folders the files may lie in, below a data root.
+# Trees that are looked for, each with its archive, in this order: below a data root, or in a folder of these.
+TREES = {OFFICIAL_TREE: "official", "arithmetic-regen": "regenerated", "mathematics_dataset-regen-1k": "regenerated"}
 PLACES = ("", "mathematics_dataset")
-SMALL_ARCHIVES = ("arithmetic-regen.tar.gz", "mathematics_dataset-regen-1k.tar.gz")
 # Pairs above which generation must be allowed by a setting: it takes hours, at 100 to 1,000 pairs a second and core.
 GENERATED_UNASKED = 500_000
 # Least pairs in a generated training file of ``arithmetic``, so that one order serves every config: the paper's count.
@@ -78,7 +76,7 @@ TESTS = {
 }
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 SUMS_TRAIN = tuple(f"train-{difficulty}/{SUMS}.txt" for difficulty in DIFFICULTIES)
-SUMS_TESTS = {"interpolate": f"interpolate/{SUMS}.txt", "extrapolate": f"extrapolate/{SUMS}_longer.txt"}
+SUMS_TESTS = {"interpolate": (f"interpolate/{SUMS}.txt",), "extrapolate": (f"extrapolate/{SUMS}_longer.txt",)}
 TEMPLATE = re.compile(r"What is (?:the value of )?(?P<asked>.+)\?|(?:Calculate|Evaluate) (?P<told>.+)\.|(?P<bare>.+)")
 SUM = re.compile(r"[-+ ]*[0-9]+(?: *[-+][-+ ]*[0-9]+)* *")
 
@@ -88,14 +86,11 @@ SUM = re.compile(r"[-+ ]*[0-9]+(?: *[-+][-+ ]*[0-9]+)* *")
 
 @dataclass
 class Texts:
-    """The pairs of ``<regime>/<module>.txt`` files: a line with a question, a line with its answer, and so on.
+    """The pairs of ``<regime>/<module>.txt`` files of a tree: a line with a question, one with its answer, in turn."""
 
-    ``labels`` are for error messages, ``source`` for the manifest.
-    """
-
+    kind: str
+    tree: Path
     lines: dict[str, Lines]
-    labels: dict[str, str]
-    source: dict[str, Any]
 
     def shuffled(self, name: str, seed: int, stream: int, count: int) -> np.ndarray:
         """Indices of the first ``count`` pairs of a file in an order that seed and stream decide, (count,) uint32."""
@@ -103,13 +98,13 @@ class Texts:
         np.random.default_rng([seed, stream]).shuffle(order)
         return order[:count].astype(np.uint32)
 
-    def checked(self, name: str, order: np.ndarray, fault: LineFault) -> Iterator[tuple[str, str]]:
+    def checked(self, name: str, order: np.ndarray, fault: Callable) -> Iterator[tuple[str, str]]:
         """The pairs of a file in this order; UserError with file and line where ``fault`` names one."""
-        lines, label = self.lines[name], self.labels[name]
+        lines = self.lines[name]
         for index in map(int, order):
             question, answer = lines[2 * index].decode(), lines[2 * index + 1].decode()
             if found := fault(question, answer):
-                raise UserError(f"{label}:{2 * index + found[0]}: {found[1]}.")
+                raise UserError(f"{lines.path}:{2 * index + found[0]}: {found[1]}.")
             yield question, answer
 
 
@@ -133,79 +128,58 @@ def find_texts(
                     "set dataset.allow_generation=true, which takes hours."
                 )
             generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
-            found = _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
+            found = _read("generator", data_dir / GENERATED_TREE, wanted, log)
     assert found is not None
     return found
 
 
 def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
-    for folder in folders:
-        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, log)
-        if found is None and (folder / OFFICIAL_ARCHIVE).is_file():
-            unpack(folder / OFFICIAL_ARCHIVE, data_dir / OFFICIAL_TREE, wanted, log)
-            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, log)
+    for (name, kind), folder in product(TREES.items(), folders):
+        found = _read(f"{kind} tree", folder / name, wanted, log)
+        if found is None and (archive := folder / f"{name}.tar.gz").is_file():
+            unpack(archive, data_dir / name, wanted, log)
+            found = _read(f"{kind} archive", data_dir / name, wanted, log)
         if found is not None:
             return found
-    for archive in (folder / name for folder in folders for name in SMALL_ARCHIVES):
-        contents = dict(members(archive, wanted)) if archive.is_file() else {}
-        if found := _texts("regenerated archive", archive, contents, wanted, log):
-            return found
-    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
+    return _read("generator", data_dir / GENERATED_TREE, wanted, log)
 
 
-def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
-    is_whole = all((tree / name).is_file() for name in wanted)
-    contents = {name: map_file(tree / name) for name in wanted} if is_whole else {}
-    return _texts(kind, tree, contents, wanted, log)
-
-
-def _texts(kind: str, where: Path, contents: Mapping[str, Buffer], wanted: Mapping[str, int], log: Log) -> Texts | None:
-    if set(contents) != set(wanted):
+def _read(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
+    if not all((tree / name).is_file() for name in wanted):
         return None
-    labels = {name: str(where / name) for name in wanted}
-    lines = {name: Lines(contents[name]) for name in wanted}
-    for name, count in wanted.items():
-        if len(lines[name]) % 2 or not len(lines[name]):
-            raise UserError(
-                f"{labels[name]}:{len(lines[name])}: question without an answer; the file is truncated or damaged."
-            )
-        if len(lines[name]) // 2 < count:
-            log(f"{labels[name]}: {len(lines[name]) // 2} pairs, {count} are wanted; looking further")
+    texts = Texts(kind, tree, {name: Lines(tree / name) for name in wanted})
+    for name, lines in texts.lines.items():
+        if len(lines) % 2 or not len(lines):
+            raise UserError(f"{lines.path}:{len(lines)}: question without an answer; the file is truncated or damaged.")
+        if len(lines) // 2 < wanted[name]:
+            log(f"{lines.path}: {len(lines) // 2} pairs, {wanted[name]} are wanted; looking further")
             return None
-    log(f"reading {where}")
-    digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in wanted}
-    return Texts(lines, labels, {"kind": kind, "path": str(where), "sha256": digests})
-
-
-def members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """Members of a ``.tar.gz`` by their path below its top folder, in its order; those not in it are left out."""
-    try:
-        with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-            for member in tar:
-                below_top = member.name.removeprefix("./").partition("/")[2]
-                content = tar.extractfile(member) if below_top in wanted else None
-                if content is not None:
-                    yield below_top, content.read()
-            while stream.read(1 << 20):  # at the end the checksum is compared
-                pass
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
+    log(f"reading {tree}")
+    return texts
 
 
 def unpack(archive: Path, tree: Path, wanted: Collection[str], log: Log) -> None:
-    """Take the wanted files out of the official archive: all of them, or none where it is damaged."""
+    """Take the wanted files out of a ``.tar.gz``, by their path below its top folder: none where it is damaged."""
     log(f"unpacking {archive} (it is read through once)")
     with one_line_errors("unpack into", tree):
         tree.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=tree) as part:
             found = []
-            for name, content in members(archive, wanted):
-                (Path(part) / str(len(found))).write_bytes(content)
-                found.append(tree / name)
+            try:
+                with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+                    for member in tar:
+                        name = member.name.removeprefix("./").partition("/")[2]
+                        if name in wanted and (content := tar.extractfile(member)):
+                            Path(part, str(len(found))).write_bytes(content.read())
+                            found.append(tree / name)
+                    while stream.read(1 << 20):  # at the end the checksum is compared
+                        pass
+            except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+                raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
             for number, path in enumerate(found):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(Path(part) / str(number), path)
+                os.replace(Path(part, str(number)), path)
 
 
 def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log) -> None:
@@ -216,16 +190,15 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
     counts = {}
     for name, count in wanted.items():
         usual = max(count, LEAST if name.startswith("train-") and SUMS in name else 0)
-        if not (tree / name).is_file() or len(Lines(map_file(tree / name))) < 2 * usual:
+        if not (tree / name).is_file() or len(Lines(tree / name)) < 2 * usual:
             counts[name] = usual
 
     def install(new: Path) -> None:
         log(f"installing {', '.join(PINS)} in {environment} (about 15 s)")
         options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-        done = _run(["-m", "pip", "install", *options, "--target", str(new), *PINS])
-        if done.returncode:
+        if wrong := _run(["-m", "pip", "install", *options, "--target", str(new), *PINS]):
             raise Missing(
-                f"the generator of DeepMind mathematics cannot be had: pip: {_last_line(done.stderr or done.stdout)}; "
+                f"the generator of DeepMind mathematics cannot be had: pip: {wrong}; "
                 f"put {ORIGIN.home} or its tree under the data folder, or in the one that NTL_DATA_DIR names, instead."
             )
 
@@ -233,60 +206,83 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
     log(f"generating {sum(counts.values())} pairs with {PINS[0]}")
     with one_line_errors("write", tree):
         tree.mkdir(parents=True, exist_ok=True)
-        done = _run([str(WORKER), str(tree), json.dumps(counts)], PYTHONPATH=str(environment))
-        if done.returncode:
-            raise UserError(f"the generator failed: {_last_line(done.stderr)}.")
+        if wrong := _run([str(WORKER), str(tree), json.dumps(counts)], PYTHONPATH=str(environment)):
+            raise UserError(f"the generator failed: {wrong}.")
 
 
-def _run(arguments: list[str], **environment: str) -> "subprocess.CompletedProcess[str]":
+def _run(arguments: list[str], **environment: str) -> str:
+    """Run Python; returns the line that says why it failed, or an empty text."""
     options: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    return subprocess.run([sys.executable, *arguments], env={**os.environ, **environment}, **options)
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    done = subprocess.run([sys.executable, *arguments], env={**os.environ, **environment}, **options)
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
-    return (errors or lines or ["no message"])[-1]
+    return (errors or lines or ["no message"])[-1] if done.returncode else ""
 
 
 # ---- the data sets
 
 
-class Mathematics(TextDataset):
+class DeepMind(TextDataset):
+    """Rows of ``train_files`` and ``test_files``, which are read and checked while they are written."""
+
+    splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
+    origin = ORIGIN
+    train_files: ClassVar[tuple[str, ...]]
+    test_files: ClassVar[Mapping[str, tuple[str, ...]]]
+    modules_are_groups: ClassVar[bool]
+
+    @abstractmethod
+    def counts(self) -> tuple[int, int, int]:
+        """How many rows of a training file are for training and for validation, and how many of a test file."""
+
+    @abstractmethod
+    def fault(self, question: str, answer: str) -> tuple[int, str] | None:
+        """What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason."""
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows from the first source that has all files; UserError names file and line of a wrong answer."""
+        rows, held_out, test_rows = self.counts()
+        tests = dict.fromkeys(chain.from_iterable(self.test_files.values()), test_rows)
+        wanted = dict.fromkeys(self.train_files, rows + held_out) | tests
+        consent = getattr(self.config, "allow_generation", False)
+        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
+        log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
+        orders = {
+            name: texts.shuffled(name, self.config.seed, stream, rows + held_out)
+            for stream, name in enumerate(self.train_files)
+        }
+        splits = {}
+        for split, count, part in (("train", rows, slice(rows)), ("validation", held_out, slice(rows, None))):
+            files = [self._rows(texts, name, order[part]) for name, order in orders.items()]
+            # One row of each file, then the next of each.
+            splits[split] = numbered(split, chain.from_iterable(zip(*files, strict=True)), len(files) * count)
+        for split, names in self.test_files.items():
+            files = [self._rows(texts, name, np.arange(test_rows)) for name in names]
+            splits[split] = numbered(split, chain.from_iterable(files), len(names) * test_rows)
+        digests = {name: sha256_of(lines.path) for name, lines in texts.lines.items()}
+        return Material(splits, {"kind": texts.kind, "path": str(texts.tree), "sha256": digests})
+
+    def _rows(self, texts: Texts, name: str, order: np.ndarray) -> Iterator[Row]:
+        group = Path(name).stem if self.modules_are_groups else ""
+        return (Row(question, answer, group) for question, answer in texts.checked(name, order, self.fault))
+
+
+class Mathematics(DeepMind):
     """Some 26 million pairs, whose answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``).
 
     ``interpolate`` has the test files of the 13 modules one after the other, ``extrapolate`` those of 7 harder ones.
     """
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits = ("interpolate", "extrapolate")
-    origin = ORIGIN
+    train_files, test_files, modules_are_groups = TRAIN, TESTS, True
     config: MathematicsConfig
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """Without the consent to generate, which changes no row."""
-        return {key: value for key, value in super().values.items() if key != "allow_generation"}
+    def counts(self) -> tuple[int, int, int]:
+        rows = train_rows(self.config)
+        return rows, self.config.rows_per_file - rows, self.config.test_rows_per_file
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Rows from the first source that has all 59 files; they are read and checked while they are written."""
-        config, cut = self.config, train_rows(self.config)
-        rows, test_rows = config.rows_per_file, config.test_rows_per_file
-        tests = [name for names in TESTS.values() for name in names]
-        wanted = {**dict.fromkeys(TRAIN, rows), **dict.fromkeys(tests, test_rows)}
-        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=config.allow_generation)
-        log(f"mathematics: writing and checking {sum(wanted.values()):,} pairs")
-        orders = {name: texts.shuffled(name, config.seed, stream, rows) for stream, name in enumerate(TRAIN)}
-        train = [_rows(texts, name, order[:cut]) for name, order in orders.items()]
-        validation = [_rows(texts, name, order[cut:]) for name, order in orders.items()]
-        splits = {
-            "train": numbered("train", _in_turns(train), len(TRAIN) * cut),
-            "validation": numbered("validation", _in_turns(validation), len(TRAIN) * (rows - cut)),
-        }
-        for split, names in TESTS.items():
-            files = [_rows(texts, name, np.arange(test_rows)) for name in names]
-            splits[split] = numbered(split, chain.from_iterable(files), len(names) * test_rows)
-        return Material(splits, texts.source)
+    def fault(self, question: str, answer: str) -> tuple[int, str] | None:
+        return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 
 def train_rows(config: MathematicsConfig) -> int:
@@ -301,49 +297,26 @@ def train_rows(config: MathematicsConfig) -> int:
     return rows
 
 
-def _rows(texts: Texts, name: str, order: np.ndarray) -> Iterator[Row]:
-    module = Path(name).stem
-    return (Row(question, answer, module) for question, answer in texts.checked(name, order, _no_number))
-
-
-def _no_number(question: str, answer: str) -> tuple[int, str] | None:
-    return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
-
-
-def _in_turns(files: Iterable[Iterable[Row]]) -> Iterator[Row]:
-    """One row of each file, then the next of each; all have the same number."""
-    return chain.from_iterable(zip(*files, strict=True))
-
-
-class Arithmetic(TextDataset):
+class Arithmetic(DeepMind):
     """Sums of several integers with parentheses: the set of Tables 2 and 3. Every answer is recomputed before its use.
 
     A few easy questions occur twice in the generator's output, as in the authors' set; no test question occurs in
     training. ``extrapolate`` has longer sums.
     """
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits = ("interpolate", "extrapolate")
-    origin = ORIGIN
+    train_files, test_files, modules_are_groups = SUMS_TRAIN, SUMS_TESTS, False
     config: ArithmeticConfig
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Rows from the first source that has all five files; UserError names file and line of a wrong answer."""
+    def counts(self) -> tuple[int, int, int]:
         config = self.config
-        cut, count = config.train_rows_per_difficulty, config.validation_rows_per_difficulty
-        wanted = dict.fromkeys(SUMS_TRAIN, cut + count) | dict.fromkeys(SUMS_TESTS.values(), config.test_rows)
-        texts = find_texts(wanted, data_dir, log, download=download)
-        log(f"arithmetic: checking {sum(wanted.values())} answers")
-        pairs: dict[str, list[Row]] = {}
-        for stream, (name, rows) in enumerate(wanted.items()):
-            order = texts.shuffled(name, config.seed, stream, rows) if name in SUMS_TRAIN else np.arange(rows)
-            pairs[name] = [Row(*pair) for pair in texts.checked(name, order, _wrong_sum)]
-        splits = {
-            "train": list(_in_turns(pairs[name][:cut] for name in SUMS_TRAIN)),
-            "validation": list(_in_turns(pairs[name][cut:] for name in SUMS_TRAIN)),
-            **{split: pairs[name] for split, name in SUMS_TESTS.items()},
-        }
-        return Material({split: numbered(split, rows) for split, rows in splits.items()}, texts.source)
+        return config.train_rows_per_difficulty, config.validation_rows_per_difficulty, config.test_rows
+
+    def fault(self, question: str, answer: str) -> tuple[int, str] | None:
+        try:
+            expected = answer_of(question)
+        except ValueError as error:
+            return 1, f"{question!r}: {error}"
+        return None if answer == expected else (2, f"the answer {answer!r} is wrong, {expected} is right")
 
     def shortcut(self, question: str) -> str:
         """What the answer would be if there were no parentheses in the sum; ValueError as for ``answer_of``."""
@@ -360,14 +333,6 @@ def _expression(question: str) -> str:
     if match is None:
         raise ValueError("not a sum")
     return match["asked"] or match["told"] or match["bare"]
-
-
-def _wrong_sum(question: str, answer: str) -> tuple[int, str] | None:
-    try:
-        expected = answer_of(question)
-    except ValueError as error:
-        return 1, f"{question!r}: {error}"
-    return None if answer == expected else (2, f"the answer {answer!r} is wrong, {expected} is right")
 
 
 def value_of(expression: str) -> int:

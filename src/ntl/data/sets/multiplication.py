@@ -15,6 +15,7 @@ in one split, and both orders of {A, B} are in the same, which the original's ra
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,34 +66,28 @@ def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
         )
     inner = list(product(inner_digits, inner_digits))
     outer = [cell for cell in product([*inner_digits, far], [*inner_digits, far]) if far in cell]
-    streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
-    none = np.empty(0, dtype=np.int64)
 
-    def drawn(stream: int, cells: list[Cell], counts: list[int], held_out: np.ndarray) -> np.ndarray:
-        rng = streams[stream]
+    def drawn(stream: int, cells: list[Cell], counts: list[int], held_out: Any = ()) -> np.ndarray:
+        rng = np.random.default_rng([config.seed, stream])
         parts = [distinct(rng, cell, count, held_out) for cell, count in zip(cells, counts, strict=True)]
         return rng.permutation(np.concatenate(parts))
 
     def tests(cells: list[Cell]) -> list[int]:
         return [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in cells]
 
-    interpolate = drawn(0, inner, tests(inner), none)
-    extrapolate = drawn(1, outer, tests(outer), none)
+    interpolate = drawn(0, inner, tests(inner))
+    extrapolate = drawn(1, outer, tests(outer))
     held_out = unordered(interpolate)
     counts = spread(config.validation_rows, [portion(cell, config.test_share / 2) for cell in inner])
     validation = drawn(2, inner, counts, held_out)
     held_out = np.union1d(held_out, unordered(validation))
-    train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
+    train = draw_train(np.random.default_rng([config.seed, 3]), config.max_digits, config.train_rows, held_out)
     return {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
-
-
-def pairs_in(cell: Cell) -> int:
-    return 81 * 10 ** (sum(cell) - 2)
 
 
 def portion(cell: Cell, share: float) -> int:
     """A share of a cell's pairs, rounded down, without float noise at the edge (0.29 x 8100 is 2349)."""
-    return int(round(pairs_in(cell) * share, 6))
+    return int(round(81 * 10 ** (sum(cell) - 2) * share, 6))
 
 
 def draw(rng: np.random.Generator, digits: np.ndarray) -> np.ndarray:
@@ -136,8 +131,7 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
     """Training operands (rows, 2): uniform over cells, then over the pairs of the cell that are not held out."""
     cell = rng.integers(max_digits**2, size=rows)
     digits = np.stack([cell // max_digits, cell % max_digits], axis=1) + 1
-    pairs = draw(rng, digits)
-    again = np.flatnonzero(np.isin(unordered(pairs), held_out))
+    pairs, again = np.empty((rows, 2), np.int64), np.arange(rows)
     while len(again):
         pairs[again] = draw(rng, digits[again])
         again = again[np.isin(unordered(pairs[again]), held_out)]
@@ -146,16 +140,15 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
 
 def split_every_pair(config: MultiplicationConfig) -> dict[str, np.ndarray]:
     """The operands (rows, 2) of each split of the exhaustive set, in random order, without replacement."""
-    digits = config.exhaustive_digits
+    digits, first = config.exhaustive_digits, 10 ** (config.exhaustive_digits - 1)
     wanted = {"train": config.train_rows, "validation": config.validation_rows, "test": config.test_rows_per_cell}
-    total = pairs_in((digits, digits))
+    total = (9 * first) ** 2
     if sum(wanted.values()) > total:
         raise UserError(
             f"dataset.exhaustive_digits={digits}: there are {total} pairs, and train_rows, validation_rows and "
             f"test_rows_per_cell ask for {sum(wanted.values())}; lower train_rows."
         )
     rng = np.random.default_rng([config.seed, 4])
-    first = 10 ** (digits - 1)
     left, chosen = rng.permutation(np.stack(np.triu_indices(9 * first), axis=1) + first), {}
     for split in ("test", "validation", "train"):
         chosen[split], left = take_both_orders(left, wanted[split])

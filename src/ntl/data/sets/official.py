@@ -1,16 +1,29 @@
-"""The paper's real data: GSM8K (Table 9), rJokes (Tables 4 and 6) and MultiRC (Table 8), from their official files."""
+"""Data from official files: the paper's GSM8K (Table 9), rJokes (Tables 4 and 6) and MultiRC (Table 8); packages'."""
 
+import csv
 import hashlib
+import io
 import json
 import re
+import tarfile
+import zipfile
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
-from ntl.config.data import GSM8KConfig, MultiRCConfig, RJokesConfig
+from ntl.config.data import (
+    GSM8KConfig,
+    MeltingPointsConfig,
+    MultiRCConfig,
+    PackagedConfig,
+    RJokesConfig,
+    SentimentConfig,
+)
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, TextDataset
+from ntl.data.dataset import Log, Material, Row, TextDataset
 from ntl.system.errors import UserError
 
 Pair = tuple[str, str]
@@ -29,8 +42,7 @@ PAPER_SPACES = re.compile(r"(?<!\S)\d{1,3}(?: \d{3})+")
 PAPER_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
 PAPER_POINTS = re.compile(r"(?<!\d)\.\d+")
 
-SCORES = tuple(str(score) for score in range(12))
-# The authors' own count of each score in train, in place of a sha256 that nobody published.
+# The authors' own count of each score, 0 to 11, in train, in place of a sha256 that nobody published.
 TRAIN_HISTOGRAM = (118365, 83797, 62462, 33500, 20307, 12454, 6902, 3685, 1806, 1433, 1229, 25)
 ESCAPED = re.compile(r"\\([\\\t])")
 DEV_ONLY = "trained on nine tenths of dev, without the training file: not comparable to the paper"
@@ -100,35 +112,29 @@ class RJokes(TextDataset):
         """Rows in the order of the files."""
         config, remarks = self.config, {}
         names = ("validation", "test") if config.allow_dev_training else ("test", "validation", "train")
-        pairs = {name: _jokes(self.read(name, data_dir, log, download)) for name in names}
+        pairs = dict[str, list[Pair]]()  # joke as written, and score
+        for name in names:
+            text = self.read(name, data_dir, log, download).decode().removesuffix("\n")
+            lines = (line.partition("\t") for line in text.split("\n"))
+            pairs[name] = [(joke, score) for score, _, joke in lines]
         if config.allow_dev_training:
             dev, remarks = pairs["validation"], {"comparable": False, "reason": DEV_ONLY}
             pairs["train"] = [pair for pair in dev if not held_out(pair[0])]
             pairs["validation"] = [pair for pair in dev if held_out(pair[0])]
         else:
-            check_counts(pairs["train"], self.origin.files["train"].path)
+            counts = Counter(score for _, score in pairs["train"])
+            for score, expected in enumerate(TRAIN_HISTOGRAM):
+                if (count := counts[str(score)]) != expected:
+                    place = f"{self.origin.files['train'].path}:{len(pairs['train'])}"
+                    raise UserError(
+                        f"{place}: {count} jokes of score {score}, the authors counted {expected}; this is not their "
+                        "training file, or not all of it."
+                    )
         pairs["test"] = pairs["test"][: config.test_rows or None]
         pairs["train"] = pairs["train"][: config.train_rows or None]
         write = str.rstrip if config.paper_compat else unescape
         written = {split: [(write(joke), score) for joke, score in part] for split, part in pairs.items()}
         return self.official(written, **remarks)
-
-
-def _jokes(data: bytes) -> list[Pair]:
-    """Joke as written, and score."""
-    lines = (line.partition("\t") for line in data.decode().removesuffix("\n").split("\n"))
-    return [(joke, score) for score, _, joke in lines]
-
-
-def check_counts(train: list[Pair], label: str) -> None:
-    """UserError unless there are as many training jokes of each score as the authors counted."""
-    counts = Counter(score for _, score in train)
-    for score, expected in zip(SCORES, TRAIN_HISTOGRAM, strict=True):
-        if counts[score] != expected:
-            raise UserError(
-                f"{label}:{len(train)}: {counts[score]} jokes of score {score}, the authors counted {expected}; "
-                "this is not their training file, or not all of it."
-            )
 
 
 def unescape(joke: str) -> str:
@@ -176,3 +182,142 @@ def _passages(data: bytes, *, strip: bool) -> Iterator[Pair]:
             options = [option for each in right if (option := each.strip())] if strip else right
             asked = f"{row['passage']['text'].strip()}\n\nQuestion: {question['question'].strip()}"
             yield asked, " | ".join(options)
+
+
+# ---- regression from text, read from files of packages: melting points of molecules, and the sentiment of sentences
+
+POINTS = "chemicals/Phase Change/OpenNotebook Melting Points.tsv"
+IDENTIFIERS = "chemicals/Identifiers/chemical identifiers pubchem large.tsv"
+# Columns of the identifiers, which have no header.
+CAS, SMILES, KEY, NAME = 1, 4, 6, 7
+INSIDE = "additional_resources/hutto_ICWSM_2014.tar.gz"
+DOMAINS = {
+    "movies": "movieReviewSnippets",
+    "editorials": "nytEditorialSnippets",
+    "tweets": "tweets",
+    "products": "amazonReviewSnippets",
+}
+TENTH = Decimal("0.1")
+Found = tuple[str, Row | None]  # all rows of one key are in one split; None for one that is left out
+
+
+class Packaged(TextDataset):
+    """A data set whose rows are in one file of a package."""
+
+    config: PackagedConfig
+
+    @abstractmethod
+    def found_in(self, package: bytes) -> list[Found]:
+        """The rows of the file, each behind its key."""
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows in the order of the file."""
+        config = self.config
+        found = self.found_in(self.read("train", data_dir, log, download))
+        counts = {"test": config.test_rows, "validation": config.validation_rows}
+        chosen = shared_out([key for key, _ in found], counts, config.seed)
+        rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.splits}
+        rows["train"] = rows["train"][: config.train_rows or None]
+        return self.official(rows)
+
+
+class MeltingPoints(Packaged):
+    """``Melting point of NAME in K:`` -> whole kelvin, for 10,036 molecules, by IUPAC name or SMILES.
+
+    The package ``chemicals`` has both files: the Jean-Claude Bradley Open Melting Point Dataset, a CAS number and
+    kelvin on a line, and PubChem's identifiers. They are joined by CAS number. 155 molecules have no IUPAC name, and
+    are left out where names are asked for; the splits are those of all molecules, so that names and SMILES have the
+    same ones.
+
+    Stereoisomers and isotopes of a molecule share the first block of their InChI key, and are in one split. A text that
+    belonged to two such blocks could be in two splits: all but its first molecule are left out (there is none in
+    1.5.2).
+    """
+
+    origin = raw.origin("melting_points")
+    config: MeltingPointsConfig
+
+    def found_in(self, package: bytes) -> list[Found]:
+        """The molecules of the wheel of ``chemicals`` with melting point and SMILES."""
+        with zipfile.ZipFile(io.BytesIO(package)) as wheel:
+            points, molecules = (_rows(wheel.read(name)) for name in (POINTS, IDENTIFIERS))
+        next(points)  # the header
+        kelvin = {row[0]: int(Decimal(row[1]).to_integral_value()) for row in points}
+        found, first = list[Found](), dict[str, str]()  # text -> the block that it belongs to
+        for molecule in molecules:
+            if molecule[CAS] in kelvin and molecule[SMILES]:
+                block = molecule[KEY].partition("-")[0]
+                text = molecule[NAME if self.config.text == "name" else SMILES][: self.config.cut]
+                row = Row(f"Melting point of {text} in K:", str(kelvin[molecule[CAS]]))
+                found.append((block, row if text and first.setdefault(text, block) == block else None))
+        return found
+
+
+class Sentiment(Packaged):
+    """``Sentiment of TEXT from -4 to 4:`` -> the mean of its ratings, to one decimal; the domain is the group.
+
+    What VADER was tested with (Hutto and Gilbert, 2014): the source distribution of ``vaderSentiment`` has texts and
+    the ratings of each, by 15 to 29 people, of some tweets by about 95. The ratings are kept (``labels``), for the CRPS
+    of a model's own distribution. The mean that is printed beside 196 tweets is another one, by up to 1.1: they are
+    variants of a tweet (``!!!``, capital letters) and have the ratings of the plain one.
+
+    Texts of the same letters and digits are in one split, whatever their capitals, spaces and signs.
+    """
+
+    origin = raw.origin("sentiment")
+    config: SentimentConfig
+
+    def found_in(self, package: bytes) -> list[Found]:
+        """The texts of the source distribution of ``vaderSentiment``."""
+        with tarfile.open(fileobj=io.BytesIO(package)) as outer:
+            inside = _member(outer, f"{outer.getnames()[0].partition('/')[0]}/{INSIDE}")
+        found, folder = list[Found](), INSIDE.rpartition("/")[2].removesuffix(".tar.gz")
+        with tarfile.open(fileobj=io.BytesIO(inside)) as archive:
+            for domain in DOMAINS if self.config.domain == "all" else [self.config.domain]:
+                texts, ratings = (
+                    # The first column -> the last one.
+                    {row[0]: row[-1] for row in _rows(_member(archive, f"{folder}/{DOMAINS[domain]}_{name}.txt"))}
+                    for name in ("GroundTruth", "anonDataRatings")
+                )
+                for key, text in texts.items():
+                    labels = json.loads(ratings[key])
+                    mean = (Decimal(sum(labels)) / len(labels)).quantize(TENTH)  # halves to even
+                    mean = str(mean or abs(mean))  # no -0.0
+                    asked, more = f"Sentiment of {text.strip()} from -4 to 4:", {"labels": json.dumps(labels)}
+                    found.append((key_of(text.strip()), Row(asked, mean, domain, more)))
+        return found
+
+
+def key_of(text: str) -> str:
+    """What texts have in common that are in one split: letters and digits; all of a text that has none."""
+    return "".join(filter(str.isalnum, text.casefold())) or text
+
+
+def _rows(content: bytes) -> Iterator[list[str]]:
+    text = io.StringIO(content.decode("utf-8-sig"), newline="")
+    return filter(None, csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    return cast(io.BufferedReader, archive.extractfile(name)).read()
+
+
+def shared_out(keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[str, list[int]]:
+    """The rows of each split of ``counts``, and of train, in their order; ``keys`` has a key for each row.
+
+    Rows of one key are in one split: in the order of a seeded hash of the keys, each split takes keys until it has its
+    count, or a little more. UserError: nothing is left for training.
+    """
+    rows: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        rows.setdefault(key, []).append(index)
+    salt = seed.to_bytes(8)
+    order = iter(sorted(rows, key=lambda key: hashlib.blake2b(key.encode(), digest_size=16, key=salt).digest()))
+    found: dict[str, list[int]] = {split: [] for split in (*counts, "train")}
+    for split, count in counts.items():
+        while len(found[split]) < count and (key := next(order, None)) is not None:
+            found[split] += rows[key]
+    found["train"] = [index for key in order for index in rows[key]]
+    if not found["train"]:
+        raise UserError(f"{len(keys):,} rows, of which {' and '.join(counts)} take all; lower their numbers of rows.")
+    return {split: sorted(indices) for split, indices in found.items()}
