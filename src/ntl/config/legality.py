@@ -12,7 +12,7 @@ from typing import Any
 from ntl.config.folders import check_plain
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
-from ntl.config.settings import about, nearest, shorten, text_of
+from ntl.config.settings import about, nearest, nested, shorten, text_of
 from ntl.config.targets import check_trust
 from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
@@ -78,17 +78,16 @@ def _refuse(config: Any, rules: Iterable[Rule]) -> None:
             raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
 
 
-def _check_ranges(config: Any, path: str = "") -> None:
-    for key, limits in about(type(config)).items():
-        name, value = f"{path}{key}", getattr(config, key)
-        if is_dataclass(value):
-            _check_ranges(value, f"{name}.")
-        choices = limits.get("choices", (value,))
-        if value is not None and value not in choices:
-            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
-        for limit, words, holds in LIMITS:
-            if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
-                raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
+def _check_ranges(config: Any) -> None:
+    for path, part in nested(config):
+        for key, limits in about(type(part)).items():
+            name, value = f"{path}{key}", getattr(part, key)
+            choices = limits.get("choices", (value,))
+            if value is not None and value not in choices:
+                raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
+            for limit, words, holds in LIMITS:
+                if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
+                    raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
 
 
 def check_place(name: str, path: str) -> None:
@@ -274,12 +273,14 @@ def check_keep_steps(config: Any) -> None:
     _refuse(config, [("keep_steps", wrong, f"choose steps of 1 to trainer.max_steps={last}.")])
 
 
-def validate(config: Any) -> None:
-    """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
+def validate(config: Any, typed: Collection[str] | None = None) -> None:
+    """Raise ``UserError`` at the first setting that is out of range or does not fit the others.
+
+    ``typed`` are the keys on a command line, such as ``model.lora.rank``: none of them may be without effect, and what
+    nobody typed has to fit them.
+    """
     check_trust(config)
     _check_ranges(config)
-    for name, decoding in config.beside.items():
-        _check_ranges(decoding, f"beside.{name}.")
     for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
         check_place(name, _value(config, name))
     if not config.trainer.epochs:
@@ -288,14 +289,8 @@ def validate(config: Any) -> None:
         _refuse(config, rules(config))
     for name in ("decoding", *(f"beside.{name}" for name in config.beside)):
         _refuse(config, _of_a_decoding(config, name))
-
-
-def check_typed(config: Any, typed: Collection[str]) -> None:
-    """UserError for a setting that was typed and has no effect, or does not fit what nobody typed.
-
-    ``typed`` are the keys on the command line, such as ``model.lora.rank``.
-    """
-    _refuse(config, _of_what_was_typed(config, typed))
+    if typed is not None:
+        _refuse(config, _of_what_was_typed(config, typed))
 
 
 def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:

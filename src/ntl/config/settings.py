@@ -60,6 +60,20 @@ def about(schema: type) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def nested(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A config and each dataclass in it, with what stands before the names of its settings, such as ``"model.lora."``.
+
+    A decoding in ``beside`` is one of them.
+    """
+    if isinstance(config, dict):
+        for key, value in config.items():
+            yield from nested(value, f"{path}{key}.")
+    elif is_dataclass(config):
+        yield path, config
+        for item in fields(config):
+            yield from nested(getattr(config, item.name), f"{path}{item.name}.")
+
+
 def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tuple[str, list[str]]]:
     """The name and the printed lines of each setting of a schema, and of the schemas in it.
 

@@ -107,15 +107,12 @@ def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerCon
     An epoch ends with a step of the examples that are left, however few: n epochs are n times the steps of one.
     """
     epoch = -(-rows // (config.batch_size * config.accumulation_steps * processes))
-
-    def part_of(steps: int, share: float) -> int:
-        return math.ceil(Fraction(str(share)) * steps)  # exact: 0.1 x 30 is 3
-
-    max_steps = part_of(epoch, config.epochs) if config.epochs else config.max_steps
-    eval_steps = part_of(epoch, config.eval_epochs) if config.eval_epochs else config.eval_steps
-    save_steps = part_of(epoch, config.save_epochs) if config.save_epochs else config.save_steps
-    warmup = part_of(max_steps, config.warmup_ratio) if config.warmup_ratio else config.warmup_steps
-    return replace(config, max_steps=max_steps, eval_steps=eval_steps, save_steps=save_steps, warmup_steps=warmup)
+    found = replace(config)
+    for name, steps in DERIVED.items():
+        if share := getattr(config, name):
+            whole = found.max_steps if name == "warmup_ratio" else epoch
+            setattr(found, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
+    return found
 
 
 def is_decoded(config: TrainerConfig) -> bool:
