@@ -214,7 +214,7 @@ def _reset_idle(config: root.Config) -> None:
     loss, tokenizer = config.loss, config.tokenizer
     idle: list[tuple[Any, Sequence[str]]] = [
         (loss, () if loss.number else ["weight"]),
-        (config.trainer, trainer.WARMUP if config.trainer.schedule.name == "plateau" else ["patience", "factor"]),
+        (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
         (tokenizer, [name for kind, name in (("rt", "max_place"), ("xval", "paper_compat")) if tokenizer.kind != kind]),
     ]
     for part, names in idle:

@@ -7,7 +7,6 @@ schema in its own file, where ``added_schema`` finds it.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,9 +67,7 @@ class DatasetConfig:
         "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
         choices=("plain", "chat", "auto"),
     )
-    exclude_numbers: str = setting(
-        "", "A regular expression: numbers of answers that it matches, such as years, are left out of the number loss."
-    )
+    exclude_numbers: str = setting("", "Regular expression of numbers of answers that the number loss leaves out.")
     contents: dict[str, str] = setting(dict, "Computed.")
 
     @property
@@ -123,15 +120,11 @@ class MathematicsConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
-    rows_per_file: int = rows(
-        666_666, "Rows for training and validation together, of each of the 39 training files.", origin=CODE, min=2
-    )
+    rows_per_file: int = rows(666_666, "Training and validation rows of each of 39 training files.", origin=CODE, min=2)
     train_share: float = setting(0.9995, "The share of these that is for training.", origin=CODE, above=0, max=1)
     test_rows_per_file: int = rows(10_000, "Rows of each of the 13 + 7 test files.", origin=CODE)
     seed: int = _seed()
-    allow_generation: bool = setting(
-        False, "Allow hours of work by the original generator where the official release is not available."
-    )
+    allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
 
 @dataclass
@@ -140,17 +133,11 @@ class MultiplicationConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
-    max_digits: int = setting(
-        5, "The longest operand of training and interpolation.", "digits", origin="paper, Table 5", min=1, max=9
-    )
-    extrapolate_digits: int = setting(
-        6, "The longer operand of each extrapolation row.", "digits", origin="paper, Table 5", min=2, max=10
-    )
+    max_digits: int = setting(5, "The longest operand of training.", "digits", origin="paper, Table 5", min=1, max=9)
+    extrapolate_digits: int = setting(6, "That of extrapolation.", "digits", origin="paper, Table 5", min=2, max=10)
     train_rows: int = rows(1_000_000, "Rows for training.")
     validation_rows: int = rows(5_000, "Rows for validation.")
-    test_rows_per_cell: int = rows(
-        500, "Test rows of each pair of lengths, at most.", origin="paper (read off its heat map)"
-    )
+    test_rows_per_cell: int = rows(500, "Test rows of two lengths, at most.", origin="paper (read off its heat map)")
     test_share: float = setting(0.2, "The largest share of all pairs of two lengths that tests.", above=0, max=0.3)
     seed: int = _seed()
     exhaustive_digits: int = setting(
@@ -319,10 +306,6 @@ class FileConfig(OwnDataConfig):
             yield f"{where} dataset.question={self.question}: the template is the question; leave one out."
 
 
-# What a document of a plain text file is: what stands between blank lines, a line, or the whole file.
-Documents = Enum("Documents", ["paragraph", "line", "file"])
-
-
 @dataclass
 class TextConfig(OwnDataConfig):
     """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
@@ -333,8 +316,10 @@ class TextConfig(OwnDataConfig):
     name: str = "text"
     answers: str = "none"
     column: str = setting("text", "Column with a document in each row, of all but text files.")
-    documents: Documents = setting(
-        Documents.paragraph, "What a document of a text file is: what stands between blank lines, a line, or the file."
+    documents: str = setting(
+        "paragraph",
+        "What a document of a text file is: what stands between blank lines, a line, or the file.",
+        choices=("paragraph", "line", "file"),
     )
 
     def wrong(self) -> Iterator[str]:
@@ -344,9 +329,9 @@ class TextConfig(OwnDataConfig):
             yield f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out."
         if all(plain) and self.column != "text":
             yield f"dataset.column={self.column}: a text file has no columns; leave it out."
-        if not any(plain) and self.documents is not Documents.paragraph:
+        if not any(plain) and self.documents != "paragraph":
             line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
-            yield f"dataset.documents={self.documents.name}: {line}; leave it out."
+            yield f"dataset.documents={self.documents}: {line}; leave it out."
 
 
 def suffix_of(path: Path) -> str:

@@ -34,9 +34,7 @@ class PolynomialConfig(GeneratedConfig):
     answers: str = "exact"
     train_rows: int = rows(1_000_000, "Rows for training.")
     validation_rows: int = rows(5_000, "Rows for validation.")
-    max_operations: int = setting(
-        5, "The most operations of training and interpolation.", origin="Gloeckle et al. (2024)", min=1, max=50
-    )
+    max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
     def wrong(self) -> Iterator[str]:
@@ -88,9 +86,7 @@ class RecallConfig(GeneratedConfig):
     computes: ClassVar[bool | None] = False
 
     digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
-    depths: list[int] = setting(
-        lambda: [0, 25, 50, 75, 100], "Where the number asked for stands in the tests, from beginning to end.", "%"
-    )
+    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "Where the number asked for stands in the tests.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
     def wrong(self) -> Iterator[str]:
@@ -107,9 +103,7 @@ class NeedleConfig(RecallConfig):
     name: str = "needle"
     train_rows: int = rows(50_000, "Rows for training.")
     keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=MOST_KEYS)
-    lengths: list[int] = setting(
-        lambda: [128, 256, 512, 1024], "Lengths of a question of training and interpolation, multiples of 8.", "words"
-    )
+    lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
     def wrong(self) -> Iterator[str]:

@@ -5,7 +5,6 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,9 @@ _PATH = re.compile(r"(path|file|folder|dir)s?$")
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, enums and containers as JSON values."""
+    """Dataclasses and containers as JSON values."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Enum):
-        return value.name
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

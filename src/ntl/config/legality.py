@@ -137,7 +137,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
     is_bf16 = isinstance(trainer.bf16, bool) or trainer.bf16 == "auto"
     yield "trainer.bf16", not is_bf16, "choose true, false, or auto: true where the device has it."
     yield "trainer.optim", trainer.optim not in OPTIMIZERS, f"choose one of {', '.join(OPTIMIZERS)}."
-    if trainer.parallel.name == "fsdp":
+    if trainer.parallel == "fsdp":
         line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
         yield "trainer.optim trainer.parallel", trainer.optim not in TORCH_OPTIMIZERS, line
         yield "trainer.max_steps trainer.parallel", not trains, "nothing is trained; use trainer=ddp."
@@ -147,7 +147,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
         yield "trainer.parallel trainer.max_tokens_per_batch", trainer.max_tokens_per_batch, line
     is_blind = trains and not evaluates
     line = "the plateau is one of the validation CE; set trainer.eval_steps, or trainer.schedule=constant."
-    yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule.name == "plateau", line
+    yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule == "plateau", line
     line = "plain text has no answers to decode; leave it out."
     yield "trainer.eval_decoded dataset", answers == PLAIN and trainer.eval_decoded, line
     fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
@@ -195,7 +195,7 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
     yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit", line
     line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
-    is_sharded = config.trainer.parallel.name == "fsdp"
+    is_sharded = config.trainer.parallel == "fsdp"
     yield "loss trainer.parallel", is_sharded and config.loss.base._target_.endswith(".emo"), line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
@@ -231,7 +231,7 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
         for name in ("dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"):
             yield f"objective {name}", _value(config, name), line
         yield "objective dataset.format", data.format == "chat", line
-        yield "objective trainer.parallel", config.trainer.parallel.name == "fsdp", "take trainer=ddp."
+        yield "objective trainer.parallel", config.trainer.parallel == "fsdp", "take trainer=ddp."
     if isinstance(objective, MTPConfig):
         weights, has_variants = objective.head_weights, objective.kind == "parallel"
         line = "give one factor for each head, or none."
@@ -314,7 +314,7 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
         for key in typed:
             yield key, f"{key}.".startswith(f"model.{name}."), line
     for key in WARMUP:
-        is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule.name == "plateau"
+        is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule == "plateau"
         yield f"trainer.{key} trainer.schedule", is_idle, "it has no warm-up; leave one of the two out."
     for length, steps in DERIVED.items():
         names = f"trainer.{length} trainer.{steps}"

@@ -116,9 +116,7 @@ class CausalConfig(ModelConfig):
     family: str = "decoder"
     architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
     vocab_size: int = _rows()
-    settings: dict[str, Any] = setting(
-        dict, "Of that type's config class, for random weights: `+model.settings.KEY=VALUE`."
-    )
+    settings: dict[str, Any] = setting(dict, "Those of its config class: `+model.settings.KEY=VALUE`.")
 
 
 @dataclass
@@ -191,13 +189,9 @@ class TokenizerConfig:
 
     name: str = setting(MISSING, "The choice of the group.")
     kind: str = setting(MISSING, "How numbers are cut into tokens.", choices=("default", "digit", "rt", "xval"))
-    digits_only: bool = setting(
-        True, "Only the tokens `0` to `9` are numbers to the losses; false: every token that is a decimal number."
-    )
+    digits_only: bool = setting(True, "Only `0` to `9` are numbers to the losses; false: every decimal number.")
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
-    vocab_size: int = setting(
-        256, "The largest vocabulary of a tokenizer that is trained, where none is published.", "tokens", min=32
-    )
+    vocab_size: int = setting(256, "The most tokens of a tokenizer that is trained here.", "tokens", min=32)
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
     # The original code has numbers of 20 digits. Above 37 a value is infinite in float32.
     max_place: int = setting(19, "With `kind=rt`, the highest decimal place of a number token.", min=19, max=37)

@@ -7,7 +7,6 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
-from enum import Enum
 from functools import cache
 from textwrap import wrap
 from typing import Any, get_args, get_type_hints
@@ -105,8 +104,6 @@ def _values(kind: Any, told: Mapping[str, Any]) -> str:
         return f"{_values(options[0], told)}, or null"
     if kind is bool:
         return "true, false"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(kind.__members__)
     if "choices" in told:
         return ", ".join(told["choices"])
     limits = [f"{sign} {text_of(told[name])}" for name, sign in SIGNS.items() if name in told]
@@ -117,8 +114,6 @@ def text_of(value: Any) -> str:
     """A value as it is typed; empty where there is none yet."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Enum):
-        return value.name
     if isinstance(value, float):
         return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")
     if isinstance(value, list):

@@ -18,7 +18,7 @@ from filelock import Timeout
 from ntl.config import Config
 from ntl.config.folders import RESULTS
 from ntl.config.identity import deciding
-from ntl.config.trainer import Schedule, TrainerConfig
+from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
 from ntl.results.record import RECORD
@@ -47,7 +47,7 @@ STEP = re.compile(r"checkpoint-([0-9]+)")
 # Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
 BASES = RESULTS / "bases"
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
-ENDLESS = (Schedule.plateau, Schedule.constant)
+ENDLESS = ("plateau", "constant")
 MAX_STEPS = "trainer.max_steps"
 
 
