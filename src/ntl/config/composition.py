@@ -272,8 +272,8 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 
 
 @lru_cache(maxsize=256)
-def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
-    # A pickle is read several times as fast as a DictConfig is copied. ``folder`` is there for the cache's key.
+def _pickled(overrides: tuple[str, ...], places: tuple[Path, ...]) -> bytes:
+    # A pickle is read several times as fast as a DictConfig is copied. ``places`` are there for the cache's key.
     return pickle.dumps(_composed(overrides))
 
 
@@ -294,11 +294,9 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     """As Hydra composes them: each combination of groups once, in which plain values are set."""
     from hydra.errors import HydraException
 
-    if own_folders:  # their files may change
-        return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
     rest = [override for override in overrides if override not in values]
-    raw = pickle.loads(_pickled(tuple(rest), folders.CONFIG_DIR))
+    raw = pickle.loads(_pickled(tuple(rest), (folders.CONFIG_DIR, *own_folders)))
     try:
         _set(raw, values)
     except (HydraException, OmegaConfBaseException):

@@ -75,8 +75,8 @@ class DatasetConfig:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
         return self.answers in NUMERIC if self.computes is None else self.computes
 
-    def wrong(self) -> Iterator[str]:
-        """One line for each setting that does not fit the others."""
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        """One line for each setting that does not fit the others or names nothing."""
         try:
             re.compile(self.exclude_numbers)
         except re.error as error:
@@ -84,8 +84,8 @@ class DatasetConfig:
             yield f"dataset.exclude_numbers={self.exclude_numbers}: {line}"
 
     def check(self, data_dir: str) -> None:
-        """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
-        for line in self.wrong():
+        """UserError for what is ``wrong``. Not called for a config read back."""
+        for line in self.wrong(data_dir):
             raise UserError(line)
 
 
@@ -253,16 +253,14 @@ class OwnDataConfig(DatasetConfig):
         paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
         return {split: path for split, path in paths.items() if path}
 
-    def check(self, data_dir: str) -> None:
+    def wrong(self, data_dir: str) -> Iterator[str]:
         if not self.path:
             kinds = f"{', '.join(self.suffixes)}, a folder from save_to_disk, or owner/name of the hub"
-            raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
+            yield f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds})."
         for split, path in self.paths.items():
-            _check_path("dataset.path" if split == "train" else f"dataset.{split}_path", path, data_dir, self.suffixes)
-        super().check(data_dir)
-
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
+            yield from _wrong_path(name, path, data_dir, self.suffixes)
+        yield from super().wrong(data_dir)
         shares = {"validation": self.splits.validation, "test": self.splits.test}
         if sum(shares.values()) >= 1:
             given = " ".join(f"dataset.splits.{split}={share}" for split, share in shares.items())
@@ -291,8 +289,8 @@ class FileConfig(OwnDataConfig):
         """The columns that the question is made from."""
         return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         if self.answers not in (*NUMERIC, "text"):
             line = "choose one of number, reasoning, text; text without answers is read by dataset=text."
             yield f"dataset=file dataset.answers={self.answers}: {line}"
@@ -322,8 +320,8 @@ class TextConfig(OwnDataConfig):
         choices=("paragraph", "line", "file"),
     )
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
         if self.answers != "none":
             yield f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out."
@@ -351,19 +349,19 @@ def is_on_hub(path: str, data_dir: str | Path) -> bool:
     return not is_file and bool(HUB_ID.fullmatch(path))
 
 
-def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
+def _wrong_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     check_place(name, path)
     if is_on_hub(path, data_dir):
         return
     if (found := find_file(path, data_dir)) is None:
         near = [each.name for each in Path(path).parent.glob("*")]
-        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
-    if found.is_dir():
+        yield f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}"
+    elif found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
-            raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
+            yield f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file."
     elif not found.is_file():
-        raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
+        yield f"{name}={path}: neither a file nor a folder; give one."
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
-        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")
+        yield f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz."

@@ -37,7 +37,8 @@ class PolynomialConfig(GeneratedConfig):
     max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         most, further = self.max_operations, self.extrapolate_operations
         if further <= most:
             yield (
@@ -72,7 +73,8 @@ class StarGraphConfig(GeneratedConfig):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         needed = 1 + self.degree * (self.path_length - 1)
         if needed > self.nodes:
             paths = f"{self.degree} paths of {self.path_length} nodes"
@@ -89,7 +91,8 @@ class RecallConfig(GeneratedConfig):
     depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "Where the number asked for stands in the tests.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         if not _differ(self.depths, 0, 100):
             given = text_of(self.depths)
             yield f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one."
@@ -106,8 +109,8 @@ class NeedleConfig(RecallConfig):
     lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         yield from not_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
         if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
             yield (
@@ -125,8 +128,8 @@ class KeyValuesConfig(RecallConfig):
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         yield from not_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
 
 

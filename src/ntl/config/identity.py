@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,8 @@ def plain(value: Any) -> Any:
 
 def differing(config: Any) -> dict[str, Any]:
     """The values that differ from their schema's defaults: a new setting with a default changes no id."""
-    values = {}
-    for field in fields(config):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        if (value := plain(getattr(config, field.name))) != plain(default):
-            values[field.name] = value
-    return values
+    defaults = plain(type(config)())
+    return {key: value for key, value in plain(config).items() if value != defaults[key]}
 
 
 def _contents(config: Any) -> dict[str, str]:
