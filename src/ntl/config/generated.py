@@ -88,7 +88,7 @@ class RecallConfig(GeneratedConfig):
     computes: ClassVar[bool | None] = False
 
     digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
-    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "Where the number asked for stands in the tests.", "%")
+    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
     def wrong(self, data_dir: str) -> Iterator[str]:

@@ -88,7 +88,7 @@ def check_trust(config: Any) -> None:
     """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
     for path, part in nested(config):
         for key, value in vars(part).items():
-            where = re.sub(r"^beside\.[^.]*", "decoding", f"{path}{key}")
+            where = f"decoding.{key}" if path.startswith("beside.") else f"{path}{key}"
             if room := ROOMS.get(where):
                 check_target(value, room, where)
             elif key == "name":
