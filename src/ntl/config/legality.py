@@ -5,14 +5,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from operator import ge, gt, le
 from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
-from ntl.config.settings import about, nearest, nested, shorten, text_of
+from ntl.config.settings import LIMITS, about, nearest, nested, shorten, text_of
 from ntl.config.targets import check_trust
 from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
@@ -51,7 +50,6 @@ FAMILIES = {
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
 BY_PLACE = ("digit_entropy", "ntil", "place_weighted")  # losses whose labels must be single digits
-LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 
 # The settings that the line names, whether something is wrong with them, and what, with what to do.
@@ -85,7 +83,7 @@ def _check_ranges(config: Any) -> None:
             choices = limits.get("choices", (value,))
             if value is not None and value not in choices:
                 raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
-            for limit, words, holds in LIMITS:
+            for limit, (_, words, holds) in LIMITS.items():
                 if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
                     raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import cache
+from operator import ge, gt, le
 from textwrap import wrap
 from typing import Any, get_args, get_type_hints
 
@@ -15,7 +16,8 @@ MISSING: Any = "???"  # as omegaconf.MISSING
 COMPUTED = ("_target_", "contents")  # nobody sets these
 TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
 TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
-SIGNS = {"above": ">", "min": "≥", "max": "≤"}
+# Limit -> its sign, its words, and whether a value holds to it.
+LIMITS: Any = {"min": ("≥", "at least", ge), "above": (">", "above", gt), "max": ("≤", "at most", le)}
 
 
 def setting(
@@ -106,7 +108,7 @@ def _values(kind: Any, told: Mapping[str, Any]) -> str:
         return "true, false"
     if "choices" in told:
         return ", ".join(told["choices"])
-    limits = [f"{sign} {text_of(told[name])}" for name, sign in SIGNS.items() if name in told]
+    limits = [f"{sign} {text_of(told[name])}" for name, (sign, *_) in LIMITS.items() if name in told]
     return " ".join([TYPES.get(kind, "settings"), ", ".join(limits)]).strip()
 
 

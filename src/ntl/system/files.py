@@ -55,17 +55,16 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     Until then, and if the block ends with an error, it is a hidden file, ``.NAME.*.part`` (see ``remove_parts``).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    with tempfile.NamedTemporaryFile(prefix=f".{path.name}.", suffix=".part", dir=path.parent, delete=False) as stream:
+        try:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)  # mkstemp makes the file unreadable for other users
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            os.chmod(stream.name, 0o644)  # it is unreadable for other users
+            os.replace(stream.name, path)
+        except BaseException:
+            Path(stream.name).unlink(missing_ok=True)
+            raise
 
 
 def write_atomically(path: Path, text: str) -> None:
