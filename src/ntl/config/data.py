@@ -25,23 +25,12 @@ SAVED = ("dataset_dict.json", "state.json")
 CODE = "original code"
 # In a template: ``{COLUMN}``, or a doubled brace, which is a single one. Any other brace stands for itself.
 COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
 def rows(default: int, meaning: str, **about: Any) -> Any:
     """A number of rows, at least one."""
     return setting(default, meaning, "rows", **{"min": 1, **about})
-
-
-def _seed(meaning: str = "Seed of the order and the choice of rows; that of the training is the run's own.") -> Any:
-    return setting(0, meaning)
-
-
-def _first(verb: str) -> Any:
-    return rows(0, f"{verb} on the first so many rows; 0: on all.", min=0)
-
-
-def _as_the_original_code(meaning: str) -> Any:
-    return setting(False, f"{meaning} as the original code did.")
 
 
 @dataclass
@@ -99,7 +88,7 @@ class NoisyNumbersConfig(DatasetConfig):
     validation_rows: int = rows(500, "Rows for validation.")
     test_rows: int = rows(2000, "Rows for the test.")
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -111,7 +100,7 @@ class ArithmeticConfig(DatasetConfig):
     train_rows_per_difficulty: int = rows(33_333, "Rows for training, of each of three difficulties.", origin=CODE)
     validation_rows_per_difficulty: int = rows(1_000, "Rows for validation, of each difficulty.", origin=CODE)
     test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -123,7 +112,7 @@ class MathematicsConfig(DatasetConfig):
     rows_per_file: int = rows(666_666, "Training and validation rows of each of 39 training files.", origin=CODE, min=2)
     train_share: float = setting(0.9995, "The share of these that is for training.", origin=CODE, above=0, max=1)
     test_rows_per_file: int = rows(10_000, "Rows of each of the 13 + 7 test files.", origin=CODE)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
     allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
 
@@ -139,7 +128,7 @@ class MultiplicationConfig(DatasetConfig):
     validation_rows: int = rows(5_000, "Rows for validation.")
     test_rows_per_cell: int = rows(500, "Test rows of two lengths, at most.", origin="paper (read off its heat map)")
     test_share: float = setting(0.2, "The largest share of all pairs of two lengths that tests.", above=0, max=0.3)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
     exhaustive_digits: int = setting(
         0,
         "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
@@ -157,8 +146,8 @@ class GSM8KConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
-    paper_compat: bool = _as_the_original_code("Corrupt numbers of the text")
-    test_rows: int = _first("Test")
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
 
 @dataclass
@@ -170,9 +159,11 @@ class RJokesConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.RJokes"
     name: str = "rjokes"
     allow_dev_training: bool = setting(False, "Train on parts of dev; the result is not comparable to the paper's.")
-    paper_compat: bool = _as_the_original_code("Keep the file's backslash escapes and strip trailing white space,")
-    train_rows: int = _first("Train")
-    test_rows: int = _first("Test")
+    paper_compat: bool = setting(
+        False, "Keep backslash escapes and strip trailing white space, as the original code did."
+    )
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
 
 @dataclass
@@ -182,7 +173,7 @@ class MultiRCConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.MultiRC"
     name: str = "multirc"
     answers: str = "text"
-    paper_compat: bool = _as_the_original_code("Keep questions without a correct option,")
+    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
 
 
 @dataclass
@@ -191,7 +182,7 @@ class PackagedConfig(DatasetConfig):
 
     computes: ClassVar[bool | None] = False
 
-    train_rows: int = _first("Train")
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
     validation_rows: int = rows(500, "Rows for validation, or a few more.")
     test_rows: int = rows(1_000, "Rows for the test, or a few more.")
     seed: int = setting(0, "Seed of the splits.", min=0, max=2**32 - 1)

@@ -13,7 +13,7 @@ from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
 from ntl.config.settings import LIMITS, about, nearest, nested, shorten, text_of
 from ntl.config.targets import check_trust
-from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
+from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -134,7 +134,6 @@ def _of_training(config: Any) -> Iterator[Rule]:
     trains, evaluates = trainer.max_steps or trainer.epochs, trainer.eval_steps or trainer.eval_epochs
     is_bf16 = isinstance(trainer.bf16, bool) or trainer.bf16 == "auto"
     yield "trainer.bf16", not is_bf16, "choose true, false, or auto: true where the device has it."
-    yield "trainer.optim", trainer.optim not in OPTIMIZERS, f"choose one of {', '.join(OPTIMIZERS)}."
     if trainer.parallel == "fsdp":
         line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
         yield "trainer.optim trainer.parallel", trainer.optim not in TORCH_OPTIMIZERS, line

@@ -9,15 +9,12 @@ from ntl.config.settings import MISSING, setting
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
+_ROWS = "Rows of the embedding, at least; 0: one for each token."
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def _size(default: int, meaning: str, unit: str = "", origin: str = "published") -> Any:
     return setting(default, meaning, unit, origin=origin, min=1)
-
-
-def _rows() -> Any:
-    return setting(0, "Rows of the embedding, at least; 0: one for each token.", "tokens", min=0)
 
 
 @dataclass
@@ -60,7 +57,7 @@ class T5Config(ModelConfig):
     d_ff: int = _size(2048, "Width of the feed-forward layers.")
     num_layers: int = _size(6, "Layers of the encoder, and of the decoder.")
     num_heads: int = _size(8, "Attention heads of a layer.")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
     initializer_factor: float = setting(1.0, "Factor of the random initial weights.", origin="published", above=0)
 
 
@@ -96,7 +93,7 @@ class GPT2Config(ModelConfig):
     n_layer: int = _size(12, "Layers.")
     n_head: int = _size(12, "Attention heads of a layer.")
     n_positions: int = _size(1024, "Question and answer together.", "tokens")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
 
 
 @dataclass
@@ -115,7 +112,7 @@ class CausalConfig(ModelConfig):
     _target_: str = "ntl.models.causal.build"
     family: str = "decoder"
     architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
     settings: dict[str, Any] = setting(dict, "Those of its config class: `+model.settings.KEY=VALUE`.")
 
 
@@ -153,7 +150,7 @@ class XValConfig(ModelConfig):
     num_layers: int = _size(12, "Layers.", origin="original code")
     num_heads: int = _size(12, "Attention heads of a layer.", origin="original code")
     max_positions: int = _size(512, "Question and answer together.", "tokens", "original code")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
     paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 

@@ -48,7 +48,7 @@ class TrainerConfig:
         0, "Compute each batch in parts of at most so many tokens: less memory, the same gradient.", "tokens", min=0
     )
     accumulation_steps: int = _count(1, "Forward passes of one optimizer step.", "batches")
-    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
+    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.", choices=OPTIMIZERS)
     lr: float = setting(1e-4, "The highest learning rate.", origin=CODE, above=0)
     schedule: str = setting(
         "plateau",
