@@ -234,15 +234,14 @@ def describe_weights(model: ModelConfig) -> None:
         config = config_of(name) or {}
         architecture, parameters = str(config.get("model_type", "")), stored_parameters(files)
         model.family = _family(name, config)
-    end = ""
     if model.head == "regression":
         if model.family != "decoder":
             line = f"a {architecture} is no decoder; the head is on the last token of one"
             raise UserError(f"model={model.name} model.path={name}: {line}. Take model=t5_small_regression for a T5.")
-        model.family, end = "decoder_regression", " regression"
+        model.family = "decoder_regression"
     if model.name in (HF, f"{HF}_regression"):
         words = f"{architecture} {_count(parameters)} {weights_digest(folder, file)[:8]}" if files else folder.name
-        model.name = re.sub(r"[^a-z0-9]+", "_", f"{words}{end}".lower()).strip("_")
+        model.name = re.sub(r"[^a-z0-9]+", "_", model.name.replace(HF, words).lower()).strip("_")
 
 
 def _family(name: str, config: dict[str, Any]) -> str:
@@ -251,10 +250,8 @@ def _family(name: str, config: dict[str, Any]) -> str:
     is_reader = bool(made_by) and all(each.endswith(READERS) for each in made_by)
     is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in each for each in made_by)
     if is_reader or is_bert:
-        line = (
-            f"{made_by[0] if made_by else kind} reads text and writes none; give the weights of a decoder or of a T5."
-        )
-        raise UserError(f"model.path={name}: {line}")
+        line = "reads text and writes none; give the weights of a decoder or of a T5."
+        raise UserError(f"model.path={name}: {made_by[0] if made_by else kind} {line}")
     return "t5" if config.get("is_encoder_decoder") else "decoder"
 
 
@@ -286,6 +283,6 @@ def check_type(model: ModelConfig) -> None:
         types = (model.architecture, model.architecture.removesuffix("_text"))
     config = config_of(source(model)) if model.pretrained and source(model) else None
     found = (config or {}).get("model_type")
-    if types and found and found not in types and not gguf_file(model):
+    if types and found and found not in types:
         line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
         raise UserError(f"model={model.name} model.path={source(model)}: {line}")
