@@ -145,11 +145,10 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    ends = {each: [each] for each in known}
+    ends = {each: {each: None} for each in known}
     for path, schema in () if parent else schemas().items():
         for name, _ in describe(schema, f"{path.partition('/')[0]}."):
-            paths = ends.setdefault(name.rpartition(".")[2], [])
-            paths += [name] if name not in paths else []
+            ends.setdefault(name.rpartition(".")[2], {})[name] = None
     return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
