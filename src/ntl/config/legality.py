@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,6 @@ def _word(config: Any, name: str) -> str:
     if is_dataclass(value):  # a group, or ``beside.`` and the name of a decoding
         return f"{name.partition('.')[0]}={getattr(value, 'name', '')}"
     return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
-
-
-def _refuse(config: Any, rules: Iterable[Rule]) -> None:
-    """UserError of the first rule that is broken: ``model=gpt2_tiny trainer.lr=2: ...``."""
-    for names, is_wrong, line in rules:
-        if is_wrong:
-            raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
 
 
 def _check_ranges(config: Any) -> None:
@@ -266,8 +260,8 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
 def check_keep_steps(config: Any) -> None:
     """UserError for a step to keep that the run does not have."""
     last = config.trainer.max_steps
-    wrong = [step for step in config.keep_steps if not 1 <= step <= last]
-    _refuse(config, [("keep_steps", wrong, f"choose steps of 1 to trainer.max_steps={last}.")])
+    if not all(1 <= step <= last for step in config.keep_steps):
+        raise UserError(f"keep_steps={text_of(config.keep_steps)}: choose steps of 1 to trainer.max_steps={last}.")
 
 
 def validate(config: Any, typed: Collection[str] | None = None) -> None:
@@ -282,12 +276,14 @@ def validate(config: Any, typed: Collection[str] | None = None) -> None:
         check_place(name, _value(config, name))
     if not config.trainer.epochs:
         check_keep_steps(config)
-    for rules in (_of_the_run, _of_training, _of_the_model, _of_the_objective):
-        _refuse(config, rules(config))
-    for name in ("decoding", *(f"beside.{name}" for name in config.beside)):
-        _refuse(config, _of_a_decoding(config, name))
-    if typed is not None:
-        _refuse(config, _of_what_was_typed(config, typed))
+    rules = chain(
+        *(part(config) for part in (_of_the_run, _of_training, _of_the_model, _of_the_objective)),
+        *(_of_a_decoding(config, name) for name in ("decoding", *(f"beside.{name}" for name in config.beside))),
+        () if typed is None else _of_what_was_typed(config, typed),
+    )
+    for names, is_wrong, line in rules:
+        if is_wrong:  # model=gpt2_tiny trainer.lr=2: ...
+            raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
 
 
 def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
