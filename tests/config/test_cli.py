@@ -90,7 +90,7 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("lr=1e-3", "lr: no such setting.*Did you mean 'trainer.lr'"),
         ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
         ("loss.number.foo=1", "loss.number.foo: no such setting; loss.number has options"),
-        ("+dataset.rows=1", r"^\+dataset.rows: no such setting; choose one of name, .* Did you mean 'train_rows'"),
+        ("+dataset.rows=1", r"^\+dataset.rows: no such setting; dataset has name, .* Did you mean 'train_rows'"),
         ("loss.base.options.sigma=1", r"add it as \+loss.base.options.sigma=VALUE"),
         ("+lr=1", "Did you mean 'trainer.lr'"),
         ("rank=4", "Did you mean 'model.lora.rank'"),

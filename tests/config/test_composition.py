@@ -74,7 +74,7 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
 def test_the_scale_decides_what_nobody_set(composed) -> None:
     assert composed("scale=paper").decoding.num_beams == 4
     paper = compose(["scale=paper", "dataset=arithmetic", "model=t5_small"]).trainer
-    assert (paper.lr, paper.batch_size, paper.weight_decay, paper.schedule.name) == (1e-4, 32, 0.01, "plateau")
+    assert (paper.lr, paper.batch_size, paper.weight_decay, paper.schedule) == (1e-4, 32, 0.01, "plateau")
     assert (paper.factor, paper.patience) == (0.5, 5)
 
 

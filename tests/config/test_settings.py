@@ -1,7 +1,6 @@
 """Every setting says what it is, and ``--help`` prints it."""
 
 from dataclasses import dataclass, fields
-from enum import Enum
 
 import pytest
 
@@ -23,11 +22,6 @@ def test_every_setting_is_described_in_a_sentence(path: str) -> None:
     assert [name for name, lines in rows.items() if len(lines) < 2 or not lines[-1].endswith(".")] == []
 
 
-class Colour(Enum):
-    red = 1
-    blue = 2
-
-
 @dataclass
 class Inner:
     depth: int = setting(2, "How deep.", "layers", min=1, max=9)
@@ -39,7 +33,6 @@ class Base:
     name: str = setting(MISSING, "Its name.")
     rate: float = setting(3e-5, "How fast.", origin="paper", above=0, max=0.5)
     kind: str = setting("a", "Which a|b.", choices=("a", "b"))
-    colour: Colour = setting(Colour.blue, "Which colour.")
     tags: list[str] = setting(list, "Words.")
     inner: Inner = setting(Inner, "Another.")
     other: Inner | None = setting(None, "None, or another.")
@@ -58,8 +51,6 @@ def test_what_is_printed_of_a_setting() -> None:
         "      How fast. From: paper.",
         "  g.kind: a, b; value a",
         "      Which a|b.",
-        "  g.colour: red, blue; value blue",
-        "      Which colour.",
         "  g.tags: list of text; value []",
         "      Words.",
         "  g.inner: settings",

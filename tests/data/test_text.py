@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import Documents, SharesConfig
+from ntl.config.data import SharesConfig
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.data.sets import file as own
@@ -41,12 +41,12 @@ def rows(data_dir: Path):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (Documents.paragraph, [(1, "One 1\n  two "), (6, "three"), (8, "four\u2028five")]),
-        (Documents.line, [(1, "One 1"), (2, "  two "), (6, "three"), (8, "four\u2028five")]),
-        (Documents.file, [(1, "One 1\n  two \n\n \n\nthree\n\nfour\u2028five")]),
+        ("paragraph", [(1, "One 1\n  two "), (6, "three"), (8, "four\u2028five")]),
+        ("line", [(1, "One 1"), (2, "  two "), (6, "three"), (8, "four\u2028five")]),
+        ("file", [(1, "One 1\n  two \n\n \n\nthree\n\nfour\u2028five")]),
     ],
 )
-def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], file) -> None:
+def test_documents_by_hand(kind: str, expected: list[tuple[int, str]], file) -> None:
     path = file(LINES)
     assert list(documents(Path(path), kind)) == [(f"{path}:{line}", text) for line, text in expected]
 
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_text(content: bytes, fault: str, file, monkeypatch: p
     monkeypatch.setattr(own, "LONGEST", 16)
     path = file(content)
     with pytest.raises(UserError) as caught:
-        list(documents(Path(path), Documents.paragraph))
+        list(documents(Path(path), "paragraph"))
     assert str(caught.value).startswith(path + fault)
 
 
@@ -97,7 +97,7 @@ def test_a_column(file, rows, tmp_path: Path) -> None:
         ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
         ("x.docx", "a", {}, "x.docx: unknown format; export a spreadsheet as CSV, or rename it after "),
         ("x.txt", "a", {"column": "body"}, "dataset.column=body: a text file has no columns"),
-        ("x.csv", "text", {"documents": Documents.line}, "dataset.documents=line: only text files"),
+        ("x.csv", "text", {"documents": "line"}, "dataset.documents=line: only text files"),
     ],
 )
 def test_what_cannot_be_read(name: str, content: str, values: dict, fault: str, file, rows) -> None:

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import Timeout
 
 from ntl.system.errors import UserError
 from ntl.system.files import (
-    Taken,
     atomic_writer,
     is_locked,
     lock,
     make_once,
     remove_parts,
     sweep,
-    wait_for_lock,
     write_text,
 )
 
@@ -124,7 +123,7 @@ def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
     with lock(path) as held:
         assert held
         assert is_locked(path)
-        with pytest.raises(Taken), lock(path):
+        with pytest.raises(Timeout), lock(path):
             pass
     assert not is_locked(path)
     with pytest.raises(ZeroDivisionError), lock(path):
@@ -140,16 +139,16 @@ def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path) ->
         owner.stdout.readline()
         said: list[str] = []
 
-        def waiting() -> None:
-            said.append("waiting")
+        def log(line: str) -> None:
+            said.append(line)
             owner.kill()
 
-        with lock(path, waiting) as held:
+        with lock(path, log) as held:
             assert held
-    assert said == ["waiting"]
-    with wait_for_lock(path, said.append) as held:
+    assert said == [f"waiting for another process that holds {path}"]
+    with lock(path, said.append) as held:
         assert held
-    assert said == ["waiting"]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
@@ -159,5 +158,5 @@ def test_no_locks_are_not_a_lock_of_another(number: int, refuse: Refuse, tmp_pat
     assert not is_locked(tmp_path / "lock")
     with lock(tmp_path / "lock") as held:
         assert not held
-    with lock(tmp_path / "lock", lambda: pytest.fail("there is nobody to wait for")) as held:
+    with lock(tmp_path / "lock", lambda line: pytest.fail("there is nobody to wait for")) as held:
         assert not held

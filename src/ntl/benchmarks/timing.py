@@ -14,7 +14,7 @@ from statistics import median, quantiles
 from typing import Any, TypeVar
 
 from ntl.system.errors import UserError
-from ntl.system.machine import available_cores, processor_name
+from ntl.system.machine import available_cores, device_name, pick_device
 
 BASELINE = "ce"
 MIB = 1 << 20
@@ -119,12 +119,9 @@ def rounded(row: Row) -> Row:
 
 def remark(*packages: str) -> str:
     """Return a description of the machine: package versions, the GPU or else the processor, cores, memory."""
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor_name()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     found = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
-    return ", ".join([*found, device, f"{available_cores()} cores, {memory:.0f} GiB"])
+    return ", ".join([*found, device_name(pick_device("auto")), f"{available_cores()} cores, {memory:.0f} GiB"])
 
 
 def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:

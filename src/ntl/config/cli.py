@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from inspect import getdoc
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ntl.config.folders import GROUPS, choices
-from ntl.config.settings import describe, nearest, setting_names, shorten
+from ntl.config.settings import describe, nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
-
-if TYPE_CHECKING:
-    from omegaconf.errors import OmegaConfBaseException
 
 HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
@@ -44,18 +41,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
 
 
-def _unknown_key(error: "OmegaConfBaseException") -> str:
-    from ntl.config.composition import hint
-
-    parent, _, key = str(error.full_key).rpartition(".")
-    schema: Any = error.object_type  # of the node itself: the settings of the data set that was chosen
-    if not (isinstance(schema, type) and is_dataclass(schema)):
-        return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
-    known = setting_names(schema)
-    where = f"{parent} has {', '.join(known)}." if parent else f"choose one of {', '.join(known)}."
-    return f"{error.full_key}: no such setting; {where}{hint(key, known, parent)}"
-
-
 def explain(error: Exception) -> str:
     """One line for a mistake of the user, as this project, Hydra or OmegaConf raises it; empty for other exceptions."""
     if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
@@ -72,6 +57,8 @@ def explain(error: Exception) -> str:
     )
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
+
+    from ntl.config.composition import unknown_setting
 
     if type(error).__module__.startswith("submitit") or "on a slurm cluster?" in one_line:
         # There is no Slurm here, it takes no job, or a job was killed.
@@ -93,7 +80,10 @@ def explain(error: Exception) -> str:
     if isinstance(cause, OmegaConfBaseException):
         full_key = str(cause.full_key or "")
         if "not in" in str(cause) and full_key:
-            return _unknown_key(cause)
+            schema: Any = cause.object_type  # of the node itself: the settings of the data set that was chosen
+            if isinstance(schema, type) and is_dataclass(schema):
+                return unknown_setting(full_key, schema)
+            return f"{full_key}: {full_key.rpartition('.')[0]} has no such key yet; add it as +{full_key}=VALUE."
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
         if isinstance(cause.child_node, DictConfig):
@@ -150,34 +140,27 @@ def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted
 RUN = "run"  # stands for the settings without a group
 
 
-def _group(group: str, config: Any) -> Iterator[str]:
-    part = config if group == RUN else getattr(config, group, None)
-    yield f"{group}: {GROUPS.get(group, 'what holds for the run as a whole')}."
-    if group in GROUPS:
-        yield f"{group}= {' '.join(choices(group))}"
-    if is_dataclass(part):
-        meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
-        yield f"{group}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
-        for _, lines in describe(type(part), "" if group == RUN else f"{group}.", part):
-            yield from lines
-
-
-def _setting(name: str, config: Any) -> Iterator[str]:
+def _told(topic: str, config: Any) -> Iterator[str]:
     from ntl.config.composition import hint
 
-    parts = {"": config, **{f"{group}.": getattr(config, group, None) for group in GROUPS}}
-    known = {
-        row: text
-        for path, part in parts.items()
-        if is_dataclass(part)
-        for row, text in describe(type(part), path, part)
-    }
-    found = [row for row in known if f"{row}.".startswith(f"{name}.")]
-    if not found:
-        meant = nearest(name, known) if "." in name else hint(name, [*GROUPS, RUN])
-        raise UserError(f"--help {name}: no such group or setting; choose one of {', '.join([*GROUPS, RUN])}.{meant}")
-    for row in found:
-        yield from known[row]
+    parts = {RUN: config, **{group: getattr(config, group, None) for group in GROUPS}}
+    typed = {group: part for group, part in parts.items() if is_dataclass(part)}
+    lines: dict[str, list[str]] = {}
+    for group, part in typed.items():
+        lines |= describe(type(part), "" if group == RUN else f"{group}.", part)
+    if topic in parts:
+        yield f"{topic}: {GROUPS.get(topic, 'what holds for the run as a whole')}."
+    if topic in GROUPS:
+        yield f"{topic}= {' '.join(choices(topic))}"
+    if part := typed.get(topic):
+        meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
+        yield f"{topic}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
+    found = [name for name in lines if ("." not in name if topic == RUN else f"{name}.".startswith(f"{topic}."))]
+    if not found and topic not in parts:
+        meant = nearest(topic, lines) if "." in topic else hint(topic, [*parts])
+        raise UserError(f"--help {topic}: no such group or setting; choose one of {', '.join(parts)}.{meant}")
+    for name in found:
+        yield from lines[name]
 
 
 def help_asked(words: Sequence[str]) -> str | None:
@@ -195,5 +178,4 @@ def help_asked(words: Sequence[str]) -> str | None:
     overrides = [word for word in asked if "=" in word]
     topics = [word for word in asked if "=" not in word] or [word.split("=")[0].split(".")[0] for word in overrides]
     config = compose(overrides)
-    texts = [(_group if topic in (*GROUPS, RUN) else _setting)(topic, config) for topic in dict.fromkeys(topics)]
-    return "\n\n".join("\n".join(text) for text in texts)
+    return "\n\n".join("\n".join(_told(topic, config)) for topic in dict.fromkeys(topics))

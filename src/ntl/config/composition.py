@@ -3,7 +3,7 @@
 import pickle
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,9 +16,9 @@ from omegaconf.errors import OmegaConfBaseException
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
 from ntl.config.identity import plain, read_contents, run_id
-from ntl.config.legality import check_typed, validate
+from ntl.config.legality import validate
 from ntl.config.model import check_type, describe_weights
-from ntl.config.settings import MISSING, closest, describe, did_you_mean, quote, setting_names
+from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
 from ntl.config.targets import migrate_targets
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
@@ -77,16 +77,18 @@ def added_schema(name: str) -> type[data.DatasetConfig] | None:
     UserError for a file that cannot be imported.
     """
     module = f"ntl.data.sets.{name}"
+    if not find_spec(module):
+        return None
     try:
         with needs("train"):
-            found = vars(import_module(module)).values() if find_spec(module) else ()
+            found = vars(import_module(module)).values()
     except UserError:
         raise
     except Exception as error:  # whatever the file raises: every command imports it
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
         raise UserError(f"dataset={name}: {module} cannot be imported: {why}") from error
-    schemas = (each for each in found if isinstance(each, type) and issubclass(each, data.DatasetConfig))
-    return next((each for each in schemas if each.__module__ == module), None)
+    classes = (each for each in found if isinstance(each, type) and each.__module__ == module)
+    return next((each for each in classes if issubclass(each, data.DatasetConfig)), None)
 
 
 def known_datasets() -> list[str]:
@@ -143,25 +145,19 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    ends = {each: [each] for each in known}
+    ends = {each: {each: None} for each in known}
     for path, schema in () if parent else schemas().items():
         for name, _ in describe(schema, f"{path.partition('/')[0]}."):
-            paths = ends.setdefault(name.rpartition(".")[2], [])
-            paths += [name] if name not in paths else []
+            ends.setdefault(name.rpartition(".")[2], {})[name] = None
     return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
-def _reject_added_keys(node: DictConfig, path: str = "") -> None:
-    # A key added with "+" passes Hydra's check, and OmegaConf would drop it silently.
-    schema = OmegaConf.get_type(node)
-    for key in node:
-        if is_dataclass(schema) and key not in {item.name for item in fields(schema)}:
-            known = setting_names(cast("type", schema))
-            meant = hint(str(key), known, path)
-            raise UserError(f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{meant}")
-        child = node._get_node(key)
-        if isinstance(child, DictConfig) and not child._is_none():
-            _reject_added_keys(child, f"{path}{key}.")
+def unknown_setting(name: str, schema: type, sign: str = "") -> str:
+    """One line for a dotted name whose last part is no key of the schema; ``sign`` is typed before it."""
+    parent, _, key = name.rpartition(".")
+    known = setting_names(schema)
+    where = f"{parent} has" if parent else "choose one of"
+    return f"{sign}{name}: no such setting; {where} {', '.join(known)}.{hint(key, known, parent)}"
 
 
 def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
@@ -217,7 +213,7 @@ def _reset_idle(config: root.Config) -> None:
     loss, tokenizer = config.loss, config.tokenizer
     idle: list[tuple[Any, Sequence[str]]] = [
         (loss, () if loss.number else ["weight"]),
-        (config.trainer, trainer.WARMUP if config.trainer.schedule.name == "plateau" else ["patience", "factor"]),
+        (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
         (tokenizer, [name for kind, name in (("rt", "max_place"), ("xval", "paper_compat")) if tokenizer.kind != kind]),
     ]
     for part, names in idle:
@@ -228,17 +224,18 @@ def _reset_idle(config: root.Config) -> None:
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     """The typed, validated form of what Hydra composed from ``overrides``, which resolving ``base=`` needs."""
-    _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
+    for path, part in nested(config):  # a key added with "+" passes Hydra's check
+        for key in vars(part).keys() - about(type(part)).keys():
+            raise UserError(unknown_setting(f"{path}{key}", type(part), "+"))
     typed = [word.partition("=")[0].lstrip("+") for word in overrides]
     if config.model.pretrained and not config.model.path:
         config.model.path = str(from_package(config.model.hub_id, config.data_dir) or "")
     _settle(config, typed)
     describe_weights(config.model)
     _resolve_base(config, overrides)
-    validate(config)
-    check_typed(config, typed)
+    validate(config, typed)
     if Path(config.model.path).is_dir():
         check_type(config.model)
     _reset_idle(config)
@@ -274,8 +271,8 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 
 
 @lru_cache(maxsize=256)
-def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
-    # A pickle is read several times as fast as a DictConfig is copied. ``folder`` is there for the cache's key.
+def _pickled(overrides: tuple[str, ...], places: tuple[Path, ...]) -> bytes:
+    # A pickle is read several times as fast as a DictConfig is copied. ``places`` are there for the cache's key.
     return pickle.dumps(_composed(overrides))
 
 
@@ -297,11 +294,9 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     """As Hydra composes them: each combination of groups once, in which plain values are set."""
     from hydra.errors import HydraException
 
-    if own_folders:  # their files may change
-        return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
     rest = [override for override in overrides if override not in values]
-    raw = pickle.loads(_pickled(tuple(rest), folders.CONFIG_DIR))
+    raw = pickle.loads(_pickled(tuple(rest), (folders.CONFIG_DIR, *own_folders)))
     try:
         _set(raw, values)
     except (HydraException, OmegaConfBaseException):

@@ -7,7 +7,6 @@ schema in its own file, where ``added_schema`` finds it.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,23 +25,12 @@ SAVED = ("dataset_dict.json", "state.json")
 CODE = "original code"
 # In a template: ``{COLUMN}``, or a doubled brace, which is a single one. Any other brace stands for itself.
 COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
 def rows(default: int, meaning: str, **about: Any) -> Any:
     """A number of rows, at least one."""
     return setting(default, meaning, "rows", **{"min": 1, **about})
-
-
-def _seed(meaning: str = "Seed of the order and the choice of rows; that of the training is the run's own.") -> Any:
-    return setting(0, meaning)
-
-
-def _first(verb: str) -> Any:
-    return rows(0, f"{verb} on the first so many rows; 0: on all.", min=0)
-
-
-def _as_the_original_code(meaning: str) -> Any:
-    return setting(False, f"{meaning} as the original code did.")
 
 
 @dataclass
@@ -68,9 +56,7 @@ class DatasetConfig:
         "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
         choices=("plain", "chat", "auto"),
     )
-    exclude_numbers: str = setting(
-        "", "A regular expression: numbers of answers that it matches, such as years, are left out of the number loss."
-    )
+    exclude_numbers: str = setting("", "Regular expression of numbers of answers that the number loss leaves out.")
     contents: dict[str, str] = setting(dict, "Computed.")
 
     @property
@@ -78,8 +64,8 @@ class DatasetConfig:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
         return self.answers in NUMERIC if self.computes is None else self.computes
 
-    def wrong(self) -> Iterator[str]:
-        """One line for each setting that does not fit the others."""
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        """One line for each setting that does not fit the others or names nothing."""
         try:
             re.compile(self.exclude_numbers)
         except re.error as error:
@@ -87,8 +73,8 @@ class DatasetConfig:
             yield f"dataset.exclude_numbers={self.exclude_numbers}: {line}"
 
     def check(self, data_dir: str) -> None:
-        """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
-        for line in self.wrong():
+        """UserError for what is ``wrong``. Not called for a config read back."""
+        for line in self.wrong(data_dir):
             raise UserError(line)
 
 
@@ -102,7 +88,7 @@ class NoisyNumbersConfig(DatasetConfig):
     validation_rows: int = rows(500, "Rows for validation.")
     test_rows: int = rows(2000, "Rows for the test.")
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -114,7 +100,7 @@ class ArithmeticConfig(DatasetConfig):
     train_rows_per_difficulty: int = rows(33_333, "Rows for training, of each of three difficulties.", origin=CODE)
     validation_rows_per_difficulty: int = rows(1_000, "Rows for validation, of each difficulty.", origin=CODE)
     test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -123,15 +109,11 @@ class MathematicsConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
-    rows_per_file: int = rows(
-        666_666, "Rows for training and validation together, of each of the 39 training files.", origin=CODE, min=2
-    )
+    rows_per_file: int = rows(666_666, "Training and validation rows of each of 39 training files.", origin=CODE, min=2)
     train_share: float = setting(0.9995, "The share of these that is for training.", origin=CODE, above=0, max=1)
     test_rows_per_file: int = rows(10_000, "Rows of each of the 13 + 7 test files.", origin=CODE)
-    seed: int = _seed()
-    allow_generation: bool = setting(
-        False, "Allow hours of work by the original generator where the official release is not available."
-    )
+    seed: int = setting(0, _SEED)
+    allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
 
 @dataclass
@@ -140,19 +122,13 @@ class MultiplicationConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
-    max_digits: int = setting(
-        5, "The longest operand of training and interpolation.", "digits", origin="paper, Table 5", min=1, max=9
-    )
-    extrapolate_digits: int = setting(
-        6, "The longer operand of each extrapolation row.", "digits", origin="paper, Table 5", min=2, max=10
-    )
+    max_digits: int = setting(5, "The longest operand of training.", "digits", origin="paper, Table 5", min=1, max=9)
+    extrapolate_digits: int = setting(6, "That of extrapolation.", "digits", origin="paper, Table 5", min=2, max=10)
     train_rows: int = rows(1_000_000, "Rows for training.")
     validation_rows: int = rows(5_000, "Rows for validation.")
-    test_rows_per_cell: int = rows(
-        500, "Test rows of each pair of lengths, at most.", origin="paper (read off its heat map)"
-    )
+    test_rows_per_cell: int = rows(500, "Test rows of two lengths, at most.", origin="paper (read off its heat map)")
     test_share: float = setting(0.2, "The largest share of all pairs of two lengths that tests.", above=0, max=0.3)
-    seed: int = _seed()
+    seed: int = setting(0, _SEED)
     exhaustive_digits: int = setting(
         0,
         "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
@@ -170,8 +146,8 @@ class GSM8KConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
-    paper_compat: bool = _as_the_original_code("Corrupt numbers of the text")
-    test_rows: int = _first("Test")
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
 
 @dataclass
@@ -183,9 +159,11 @@ class RJokesConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.RJokes"
     name: str = "rjokes"
     allow_dev_training: bool = setting(False, "Train on parts of dev; the result is not comparable to the paper's.")
-    paper_compat: bool = _as_the_original_code("Keep the file's backslash escapes and strip trailing white space,")
-    train_rows: int = _first("Train")
-    test_rows: int = _first("Test")
+    paper_compat: bool = setting(
+        False, "Keep backslash escapes and strip trailing white space, as the original code did."
+    )
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
 
 @dataclass
@@ -195,7 +173,7 @@ class MultiRCConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.official.MultiRC"
     name: str = "multirc"
     answers: str = "text"
-    paper_compat: bool = _as_the_original_code("Keep questions without a correct option,")
+    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
 
 
 @dataclass
@@ -204,7 +182,7 @@ class PackagedConfig(DatasetConfig):
 
     computes: ClassVar[bool | None] = False
 
-    train_rows: int = _first("Train")
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
     validation_rows: int = rows(500, "Rows for validation, or a few more.")
     test_rows: int = rows(1_000, "Rows for the test, or a few more.")
     seed: int = setting(0, "Seed of the splits.", min=0, max=2**32 - 1)
@@ -266,16 +244,14 @@ class OwnDataConfig(DatasetConfig):
         paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
         return {split: path for split, path in paths.items() if path}
 
-    def check(self, data_dir: str) -> None:
+    def wrong(self, data_dir: str) -> Iterator[str]:
         if not self.path:
             kinds = f"{', '.join(self.suffixes)}, a folder from save_to_disk, or owner/name of the hub"
-            raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
+            yield f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds})."
         for split, path in self.paths.items():
-            _check_path("dataset.path" if split == "train" else f"dataset.{split}_path", path, data_dir, self.suffixes)
-        super().check(data_dir)
-
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
+            yield from _wrong_path(name, path, data_dir, self.suffixes)
+        yield from super().wrong(data_dir)
         shares = {"validation": self.splits.validation, "test": self.splits.test}
         if sum(shares.values()) >= 1:
             given = " ".join(f"dataset.splits.{split}={share}" for split, share in shares.items())
@@ -304,8 +280,8 @@ class FileConfig(OwnDataConfig):
         """The columns that the question is made from."""
         return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         if self.answers not in (*NUMERIC, "text"):
             line = "choose one of number, reasoning, text; text without answers is read by dataset=text."
             yield f"dataset=file dataset.answers={self.answers}: {line}"
@@ -319,10 +295,6 @@ class FileConfig(OwnDataConfig):
             yield f"{where} dataset.question={self.question}: the template is the question; leave one out."
 
 
-# What a document of a plain text file is: what stands between blank lines, a line, or the whole file.
-Documents = Enum("Documents", ["paragraph", "line", "file"])
-
-
 @dataclass
 class TextConfig(OwnDataConfig):
     """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
@@ -333,20 +305,22 @@ class TextConfig(OwnDataConfig):
     name: str = "text"
     answers: str = "none"
     column: str = setting("text", "Column with a document in each row, of all but text files.")
-    documents: Documents = setting(
-        Documents.paragraph, "What a document of a text file is: what stands between blank lines, a line, or the file."
+    documents: str = setting(
+        "paragraph",
+        "What a document of a text file is: what stands between blank lines, a line, or the file.",
+        choices=("paragraph", "line", "file"),
     )
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
         if self.answers != "none":
             yield f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out."
         if all(plain) and self.column != "text":
             yield f"dataset.column={self.column}: a text file has no columns; leave it out."
-        if not any(plain) and self.documents is not Documents.paragraph:
+        if not any(plain) and self.documents != "paragraph":
             line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
-            yield f"dataset.documents={self.documents.name}: {line}; leave it out."
+            yield f"dataset.documents={self.documents}: {line}; leave it out."
 
 
 def suffix_of(path: Path) -> str:
@@ -366,19 +340,19 @@ def is_on_hub(path: str, data_dir: str | Path) -> bool:
     return not is_file and bool(HUB_ID.fullmatch(path))
 
 
-def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
+def _wrong_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     check_place(name, path)
     if is_on_hub(path, data_dir):
         return
     if (found := find_file(path, data_dir)) is None:
         near = [each.name for each in Path(path).parent.glob("*")]
-        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
-    if found.is_dir():
+        yield f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}"
+    elif found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
-            raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
+            yield f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file."
     elif not found.is_file():
-        raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
+        yield f"{name}={path}: neither a file nor a folder; give one."
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
-        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")
+        yield f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz."

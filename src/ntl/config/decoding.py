@@ -22,13 +22,9 @@ class DecodingConfig:
     name: str = setting(MISSING, "The choice of the group.")
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
-    max_new_tokens: int = setting(
-        0, "The longest answer; 0: the longest of the training data, plus a margin.", "tokens", min=0
-    )
+    max_new_tokens: int = setting(0, "Longest answer; 0: that of training, plus a margin.", "tokens", min=0)
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
-    interval_rows: int = setting(
-        0, "Validation rows that are decoded, for intervals of the test answers; 0: none.", "rows", min=0
-    )
+    interval_rows: int = setting(0, "Validation rows, for intervals of test answers; 0: none.", "rows", min=0)
 
 
 @dataclass
@@ -39,9 +35,7 @@ class SpeculativeConfig(DecodingConfig):
 
     _target_: str = "ntl.decoding.speculative.speculate"
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
-    heads: int = setting(
-        0, "Heads that are used, the model's own included; 0: all that it was trained with; 1: no drafts.", min=0
-    )
+    heads: int = setting(0, "Heads that are used, with the model's own; 0: all that there are; 1: no drafts.", min=0)
 
 
 _DECIMALS = "Decimals of the number that is written as the answer."
@@ -64,19 +58,11 @@ class TreeConfig(DecodingConfig):
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = MISSING
-    num_beams: int = setting(
-        1, "Prefixes of one length that are kept; the search is exact where there are no more.", "prefixes", min=1
-    )
+    num_beams: int = setting(1, "Prefixes kept of one length; exact where there are no more.", "prefixes", min=1)
     decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
-    splits: list[str] = setting(
-        list, "Names of the test splits to decode, none for all; the search is slow where answers are long."
-    )
-    tolerance: float = setting(
-        1e-3, "The search of an example stops once its open prefixes have this probability or less.", min=0, max=0.5
-    )
-    trim: float = setting(
-        5e-3, "The share of the probability that an expectation leaves out at either end.", min=0, max=0.25
-    )
+    splits: list[str] = setting(list, "Test splits to decode, none for all; long answers are slow.")
+    tolerance: float = setting(1e-3, "A search stops once its open prefixes have this probability.", min=0, max=0.5)
+    trim: float = setting(5e-3, "The probability that an expectation leaves out at either end.", min=0, max=0.25)
 
 
 @dataclass

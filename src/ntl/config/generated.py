@@ -34,12 +34,11 @@ class PolynomialConfig(GeneratedConfig):
     answers: str = "exact"
     train_rows: int = rows(1_000_000, "Rows for training.")
     validation_rows: int = rows(5_000, "Rows for validation.")
-    max_operations: int = setting(
-        5, "The most operations of training and interpolation.", origin="Gloeckle et al. (2024)", min=1, max=50
-    )
+    max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         most, further = self.max_operations, self.extrapolate_operations
         if further <= most:
             yield (
@@ -74,7 +73,8 @@ class StarGraphConfig(GeneratedConfig):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         needed = 1 + self.degree * (self.path_length - 1)
         if needed > self.nodes:
             paths = f"{self.degree} paths of {self.path_length} nodes"
@@ -88,12 +88,11 @@ class RecallConfig(GeneratedConfig):
     computes: ClassVar[bool | None] = False
 
     digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
-    depths: list[int] = setting(
-        lambda: [0, 25, 50, 75, 100], "Where the number asked for stands in the tests, from beginning to end.", "%"
-    )
+    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
-    def wrong(self) -> Iterator[str]:
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         if not _differ(self.depths, 0, 100):
             given = text_of(self.depths)
             yield f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one."
@@ -107,13 +106,11 @@ class NeedleConfig(RecallConfig):
     name: str = "needle"
     train_rows: int = rows(50_000, "Rows for training.")
     keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=MOST_KEYS)
-    lengths: list[int] = setting(
-        lambda: [128, 256, 512, 1024], "Lengths of a question of training and interpolation, multiples of 8.", "words"
-    )
+    lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         yield from not_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
         if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
             yield (
@@ -131,8 +128,8 @@ class KeyValuesConfig(RecallConfig):
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
 
-    def wrong(self) -> Iterator[str]:
-        yield from super().wrong()
+    def wrong(self, data_dir: str) -> Iterator[str]:
+        yield from super().wrong(data_dir)
         yield from not_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
 
 

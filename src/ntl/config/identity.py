@@ -4,8 +4,7 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,9 @@ _PATH = re.compile(r"(path|file|folder|dir)s?$")
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, enums and containers as JSON values."""
+    """Dataclasses and containers as JSON values."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Enum):
-        return value.name
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -39,12 +36,8 @@ def plain(value: Any) -> Any:
 
 def differing(config: Any) -> dict[str, Any]:
     """The values that differ from their schema's defaults: a new setting with a default changes no id."""
-    values = {}
-    for field in fields(config):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        if (value := plain(getattr(config, field.name))) != plain(default):
-            values[field.name] = value
-    return values
+    defaults = plain(type(config)())
+    return {key: value for key, value in plain(config).items() if value != defaults[key]}
 
 
 def _contents(config: Any) -> dict[str, str]:
@@ -61,25 +54,20 @@ def _contents(config: Any) -> dict[str, str]:
 
 
 def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
-    """Setting -> the existing files and folders that it names, of a data set's settings; those without any left out.
+    """Setting -> the existing files and folders that its text or list names, of a data set's settings.
 
     A text names a file by a path of its own or one below a data folder. It must have a dot or a slash in it, or stand
     in a setting called path, file, folder or dir: a word such as ``train`` is none because a folder has that name.
     """
-    own = {key: value for key, value in plain(config).items() if key not in _NAMELESS}
-    found = {key: _paths(value, data_dir, bool(_PATH.search(key))) for key, value in own.items()}
-    return {key: paths for key, paths in sorted(found.items()) if paths}
-
-
-def _paths(value: Any, data_dir: str | Path, named: bool) -> list[Path]:
-    if isinstance(value, dict | list):
-        items = [value[key] for key in sorted(value)] if isinstance(value, dict) else value
-        return [path for item in items for path in _paths(item, data_dir, named)]
-    if not (isinstance(value, str) and value and (named or "/" in value or "." in value)):
-        return []
-    with suppress(OSError, ValueError):
-        return [path for path in [find_file(value, data_dir)] if path]
-    return []
+    found: dict[str, list[Path]] = {}
+    for key, value in sorted(plain(config).items()):
+        texts = [] if key in _NAMELESS else value if isinstance(value, list) else [value]
+        for text in texts:
+            if isinstance(text, str) and text and (_PATH.search(key) or "/" in text or "." in text):
+                with suppress(OSError, ValueError):
+                    if path := find_file(text, data_dir):
+                        found.setdefault(key, []).append(path)
+    return found
 
 
 def read_contents(config: Any, data_dir: str | Path) -> None:

@@ -5,16 +5,16 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from operator import ge, gt, le
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
-from ntl.config.settings import about, nearest, shorten, text_of
+from ntl.config.settings import LIMITS, about, nearest, nested, shorten, text_of
 from ntl.config.targets import check_trust
-from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
+from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -51,7 +51,6 @@ FAMILIES = {
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
 BY_PLACE = ("digit_entropy", "ntil", "place_weighted")  # losses whose labels must be single digits
-LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 
 # The settings that the line names, whether something is wrong with them, and what, with what to do.
@@ -71,24 +70,16 @@ def _word(config: Any, name: str) -> str:
     return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
 
 
-def _refuse(config: Any, rules: Iterable[Rule]) -> None:
-    """UserError of the first rule that is broken: ``model=gpt2_tiny trainer.lr=2: ...``."""
-    for names, is_wrong, line in rules:
-        if is_wrong:
-            raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
-
-
-def _check_ranges(config: Any, path: str = "") -> None:
-    for key, limits in about(type(config)).items():
-        name, value = f"{path}{key}", getattr(config, key)
-        if is_dataclass(value):
-            _check_ranges(value, f"{name}.")
-        choices = limits.get("choices", (value,))
-        if value is not None and value not in choices:
-            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
-        for limit, words, holds in LIMITS:
-            if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
-                raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
+def _check_ranges(config: Any) -> None:
+    for path, part in nested(config):
+        for key, limits in about(type(part)).items():
+            name, value = f"{path}{key}", getattr(part, key)
+            choices = limits.get("choices", (value,))
+            if value is not None and value not in choices:
+                raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
+            for limit, (_, words, holds) in LIMITS.items():
+                if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
+                    raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
 
 
 def check_place(name: str, path: str) -> None:
@@ -137,8 +128,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
     trains, evaluates = trainer.max_steps or trainer.epochs, trainer.eval_steps or trainer.eval_epochs
     is_bf16 = isinstance(trainer.bf16, bool) or trainer.bf16 == "auto"
     yield "trainer.bf16", not is_bf16, "choose true, false, or auto: true where the device has it."
-    yield "trainer.optim", trainer.optim not in OPTIMIZERS, f"choose one of {', '.join(OPTIMIZERS)}."
-    if trainer.parallel.name == "fsdp":
+    if trainer.parallel == "fsdp":
         line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
         yield "trainer.optim trainer.parallel", trainer.optim not in TORCH_OPTIMIZERS, line
         yield "trainer.max_steps trainer.parallel", not trains, "nothing is trained; use trainer=ddp."
@@ -148,7 +138,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
         yield "trainer.parallel trainer.max_tokens_per_batch", trainer.max_tokens_per_batch, line
     is_blind = trains and not evaluates
     line = "the plateau is one of the validation CE; set trainer.eval_steps, or trainer.schedule=constant."
-    yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule.name == "plateau", line
+    yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule == "plateau", line
     line = "plain text has no answers to decode; leave it out."
     yield "trainer.eval_decoded dataset", answers == PLAIN and trainer.eval_decoded, line
     fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
@@ -196,7 +186,7 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
     yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit", line
     line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
-    is_sharded = config.trainer.parallel.name == "fsdp"
+    is_sharded = config.trainer.parallel == "fsdp"
     yield "loss trainer.parallel", is_sharded and config.loss.base._target_.endswith(".emo"), line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
@@ -232,7 +222,7 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
         for name in ("dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"):
             yield f"objective {name}", _value(config, name), line
         yield "objective dataset.format", data.format == "chat", line
-        yield "objective trainer.parallel", config.trainer.parallel.name == "fsdp", "take trainer=ddp."
+        yield "objective trainer.parallel", config.trainer.parallel == "fsdp", "take trainer=ddp."
     if isinstance(objective, MTPConfig):
         weights, has_variants = objective.head_weights, objective.kind == "parallel"
         line = "give one factor for each head, or none."
@@ -270,32 +260,30 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
 def check_keep_steps(config: Any) -> None:
     """UserError for a step to keep that the run does not have."""
     last = config.trainer.max_steps
-    wrong = [step for step in config.keep_steps if not 1 <= step <= last]
-    _refuse(config, [("keep_steps", wrong, f"choose steps of 1 to trainer.max_steps={last}.")])
+    if not all(1 <= step <= last for step in config.keep_steps):
+        raise UserError(f"keep_steps={text_of(config.keep_steps)}: choose steps of 1 to trainer.max_steps={last}.")
 
 
-def validate(config: Any) -> None:
-    """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
+def validate(config: Any, typed: Collection[str] | None = None) -> None:
+    """Raise ``UserError`` at the first setting that is out of range or does not fit the others.
+
+    ``typed`` are the keys on a command line, such as ``model.lora.rank``: none of them may be without effect, and what
+    nobody typed has to fit them.
+    """
     check_trust(config)
     _check_ranges(config)
-    for name, decoding in config.beside.items():
-        _check_ranges(decoding, f"beside.{name}.")
     for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
         check_place(name, _value(config, name))
     if not config.trainer.epochs:
         check_keep_steps(config)
-    for rules in (_of_the_run, _of_training, _of_the_model, _of_the_objective):
-        _refuse(config, rules(config))
-    for name in ("decoding", *(f"beside.{name}" for name in config.beside)):
-        _refuse(config, _of_a_decoding(config, name))
-
-
-def check_typed(config: Any, typed: Collection[str]) -> None:
-    """UserError for a setting that was typed and has no effect, or does not fit what nobody typed.
-
-    ``typed`` are the keys on the command line, such as ``model.lora.rank``.
-    """
-    _refuse(config, _of_what_was_typed(config, typed))
+    rules = chain(
+        *(part(config) for part in (_of_the_run, _of_training, _of_the_model, _of_the_objective)),
+        *(_of_a_decoding(config, name) for name in ("decoding", *(f"beside.{name}" for name in config.beside))),
+        () if typed is None else _of_what_was_typed(config, typed),
+    )
+    for names, is_wrong, line in rules:
+        if is_wrong:  # model=gpt2_tiny trainer.lr=2: ...
+            raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
 
 
 def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
@@ -319,7 +307,7 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
         for key in typed:
             yield key, f"{key}.".startswith(f"model.{name}."), line
     for key in WARMUP:
-        is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule.name == "plateau"
+        is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule == "plateau"
         yield f"trainer.{key} trainer.schedule", is_idle, "it has no warm-up; leave one of the two out."
     for length, steps in DERIVED.items():
         names = f"trainer.{length} trainer.{steps}"

@@ -1,22 +1,20 @@
 """Schemas of the loss, a term on all labelled tokens plus a weighted one on number tokens, and of the objective."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from ntl.config.settings import MISSING, setting  # ntl.losses imports this file and works without omegaconf
 
 # How base and number term are computed, equal up to rounding: one function after the other from all logits, both in one
 # pass over them, the same from hidden states without all logits in memory, or whichever benchmarks showed to be faster.
-Implementation = StrEnum("Implementation", ["auto", "reference", "fused", "linear"])
+IMPLEMENTATIONS = ("auto", "reference", "fused", "linear")
 
 
-def checked_implementation(name: str) -> Implementation:
+def checked_implementation(name: str) -> str:
     """ValueError for a name that is none of them."""
-    if name not in Implementation.__members__:
-        names = ", ".join(map(repr, Implementation.__members__))
-        raise ValueError(f"implementation must be {names}, not {name!r}")
-    return Implementation(name)
+    if name not in IMPLEMENTATIONS:
+        raise ValueError(f"implementation must be {', '.join(map(repr, IMPLEMENTATIONS))}, not {name!r}")
+    return name
 
 
 @dataclass
@@ -33,20 +31,15 @@ class LossConfig:
 
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     heads: list[str] = setting(lambda: ["lm"], "The heads of models that it is for: lm, regression, masked_number.")
-    base: FunctionConfig = setting(
-        lambda: FunctionConfig("ntl.losses.cross_entropy"), "The term that is averaged over all labelled tokens."
-    )
-    number: FunctionConfig | None = setting(
-        None, "The term that is averaged over labels that are number tokens; null: there is none."
-    )
-    cost: FunctionConfig | None = setting(
-        None, "Makes the distances that `number` takes from the values of the number tokens; null: plain distances."
-    )
+    base: FunctionConfig = setting(lambda: FunctionConfig("ntl.losses.cross_entropy"), "Mean over labelled tokens.")
+    number: FunctionConfig | None = setting(None, "Mean over labels that are number tokens; null: there is none.")
+    cost: FunctionConfig | None = setting(None, "Makes the distances of `number`; null: those of the values.")
     weight: float = setting(0.3, "The factor λ of `number`, without effect where that is null.", origin="paper", min=0)
-    implementation: Implementation = setting(
-        Implementation.auto,
+    implementation: str = setting(
+        "auto",
         "How both terms are computed, with equal results up to rounding: `reference` from all logits, `fused` in one "
         "pass over them, `linear` from hidden states in chunks; `auto` takes the fastest.",
+        choices=IMPLEMENTATIONS,
     )
 
 
@@ -54,9 +47,7 @@ class LossConfig:
 class MaskConfig:
     """Mask-enhanced autoregressive prediction (MEAP; Zhuang et al., 2025): some input tokens are masked in training."""
 
-    fraction: float = setting(
-        0.0, "Share of the input tokens that are masked; 0: none. Published: 0.15, in fine-tuning 0.1.", min=0, max=1
-    )
+    fraction: float = setting(0.0, "Share of masked input tokens; published: 0.15, in fine-tuning 0.1.", min=0, max=1)
     variant: str = setting(
         "paper",
         "`paper`: positions of its own for each row; `code`: by the rule of the released code, the same for all rows "
@@ -74,9 +65,7 @@ class MaskConfig:
         "example, as in the paper; `separate` makes it a row of its own, as in the released code.",
         choices=("none", "concatenate", "separate"),
     )
-    min_answer: int = setting(
-        50, "With `copy`, only examples with a longer answer have one.", "tokens", origin="published", min=0
-    )
+    min_answer: int = setting(50, "Of a shorter answer there is no `copy`.", "tokens", origin="published", min=0)
 
 
 @dataclass
@@ -90,9 +79,7 @@ class ObjectiveConfig:
     keep_target: bool = setting(False, "Store the value of an answer with its tokens.")
     families: list[str] = setting(list, "The families of models that it is for; empty: all with its head.")
     adds: str = setting("", "The dotted path of a function that adds modules to the model; empty: none are added.")
-    watch: str = setting(
-        "ce", "The validation term that the plateau schedule follows; never the sum.", choices=("ce", "ntl")
-    )
+    watch: str = setting("ce", "The validation term that the plateau schedule follows.", choices=("ce", "ntl"))
     mask: MaskConfig = setting(MaskConfig, "Masks some of the input tokens; the labels stay.")
 
 
@@ -117,9 +104,7 @@ class ExpectedErrorConfig(ObjectiveConfig):
         choices=("squared", "absolute", "crps"),
     )
     outside: float = setting(1.0, "The factor of -log P(the answer is a number of the tree), beside the error.", min=0)
-    num_beams: int = setting(
-        16, "Prefixes of one length that are kept; the tree is exact where there are no more.", "prefixes", min=1
-    )
+    num_beams: int = setting(16, "Prefixes kept of one length; exact where there are no more.", "prefixes", min=1)
     grid: list[float] = setting(
         list, "The numbers that count, and no others; with `squared` and `outside=0`: RAFT. Empty: all of the tree."
     )
@@ -135,9 +120,7 @@ class RegressionConfig(ObjectiveConfig):
     collator: str = "ntl.data.collate.regression_collator"
     keep_target: bool = True
     watch: str = "ntl"
-    standardize: bool = setting(
-        False, "Standardize the answers by the training mean and deviation; false: not, as in the original code."
-    )
+    standardize: bool = setting(False, "Standardize answers by those of training; false: not, as in the original code.")
 
 
 @dataclass
@@ -165,9 +148,7 @@ class MTPConfig(ObjectiveConfig):
         choices=("parallel", "sequential", "shared"),
     )
     heads: int = setting(2, "Tokens that are predicted at each position; head 1 predicts the next token.", min=1)
-    head_weights: list[float] = setting(
-        list, "Factors of the heads' losses, one for each head; empty: 1 for each, as in the paper."
-    )
+    head_weights: list[float] = setting(list, "A factor for the loss of each head; empty: 1, as in the paper.")
     head_schedule: str = setting(
         "constant",
         "The factors over equal parts of the training, as many as heads: `forward` adds a head in each, `reverse` "
@@ -185,6 +166,4 @@ class MTPConfig(ObjectiveConfig):
         "With `kind=parallel`, keep all blocks of the trunk; false: it has one less for each further head, so that the "
         "number of weights is that of a next-token model; null: false where the model has enough blocks.",
     )
-    one_at_a_time: bool = setting(
-        True, "Compute the heads forward and backward one after the other, so that only one head's logits are held."
-    )
+    one_at_a_time: bool = setting(True, "Compute one head after the other, so that only one's logits are held.")

@@ -9,15 +9,12 @@ from ntl.config.settings import MISSING, setting
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
+_ROWS = "Rows of the embedding, at least; 0: one for each token."
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def _size(default: int, meaning: str, unit: str = "", origin: str = "published") -> Any:
     return setting(default, meaning, unit, origin=origin, min=1)
-
-
-def _rows() -> Any:
-    return setting(0, "Rows of the embedding, at least; 0: one for each token.", "tokens", min=0)
 
 
 @dataclass
@@ -60,7 +57,7 @@ class T5Config(ModelConfig):
     d_ff: int = _size(2048, "Width of the feed-forward layers.")
     num_layers: int = _size(6, "Layers of the encoder, and of the decoder.")
     num_heads: int = _size(8, "Attention heads of a layer.")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
     initializer_factor: float = setting(1.0, "Factor of the random initial weights.", origin="published", above=0)
 
 
@@ -96,7 +93,7 @@ class GPT2Config(ModelConfig):
     n_layer: int = _size(12, "Layers.")
     n_head: int = _size(12, "Attention heads of a layer.")
     n_positions: int = _size(1024, "Question and answer together.", "tokens")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
 
 
 @dataclass
@@ -115,10 +112,8 @@ class CausalConfig(ModelConfig):
     _target_: str = "ntl.models.causal.build"
     family: str = "decoder"
     architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
-    vocab_size: int = _rows()
-    settings: dict[str, Any] = setting(
-        dict, "Of that type's config class, for random weights: `+model.settings.KEY=VALUE`."
-    )
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
+    settings: dict[str, Any] = setting(dict, "Those of its config class: `+model.settings.KEY=VALUE`.")
 
 
 @dataclass
@@ -155,7 +150,7 @@ class XValConfig(ModelConfig):
     num_layers: int = _size(12, "Layers.", origin="original code")
     num_heads: int = _size(12, "Attention heads of a layer.", origin="original code")
     max_positions: int = _size(512, "Question and answer together.", "tokens", "original code")
-    vocab_size: int = _rows()
+    vocab_size: int = setting(0, _ROWS, "tokens", min=0)
     paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 
@@ -191,13 +186,9 @@ class TokenizerConfig:
 
     name: str = setting(MISSING, "The choice of the group.")
     kind: str = setting(MISSING, "How numbers are cut into tokens.", choices=("default", "digit", "rt", "xval"))
-    digits_only: bool = setting(
-        True, "Only the tokens `0` to `9` are numbers to the losses; false: every token that is a decimal number."
-    )
+    digits_only: bool = setting(True, "Only `0` to `9` are numbers to the losses; false: every decimal number.")
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
-    vocab_size: int = setting(
-        256, "The largest vocabulary of a tokenizer that is trained, where none is published.", "tokens", min=32
-    )
+    vocab_size: int = setting(256, "The most tokens of a tokenizer that is trained here.", "tokens", min=32)
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
     # The original code has numbers of 20 digits. Above 37 a value is infinite in float32.
     max_place: int = setting(19, "With `kind=rt`, the highest decimal place of a number token.", min=19, max=37)
@@ -243,15 +234,14 @@ def describe_weights(model: ModelConfig) -> None:
         config = config_of(name) or {}
         architecture, parameters = str(config.get("model_type", "")), stored_parameters(files)
         model.family = _family(name, config)
-    end = ""
     if model.head == "regression":
         if model.family != "decoder":
             line = f"a {architecture} is no decoder; the head is on the last token of one"
             raise UserError(f"model={model.name} model.path={name}: {line}. Take model=t5_small_regression for a T5.")
-        model.family, end = "decoder_regression", " regression"
+        model.family = "decoder_regression"
     if model.name in (HF, f"{HF}_regression"):
         words = f"{architecture} {_count(parameters)} {weights_digest(folder, file)[:8]}" if files else folder.name
-        model.name = re.sub(r"[^a-z0-9]+", "_", f"{words}{end}".lower()).strip("_")
+        model.name = re.sub(r"[^a-z0-9]+", "_", model.name.replace(HF, words).lower()).strip("_")
 
 
 def _family(name: str, config: dict[str, Any]) -> str:
@@ -260,10 +250,8 @@ def _family(name: str, config: dict[str, Any]) -> str:
     is_reader = bool(made_by) and all(each.endswith(READERS) for each in made_by)
     is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in each for each in made_by)
     if is_reader or is_bert:
-        line = (
-            f"{made_by[0] if made_by else kind} reads text and writes none; give the weights of a decoder or of a T5."
-        )
-        raise UserError(f"model.path={name}: {line}")
+        line = "reads text and writes none; give the weights of a decoder or of a T5."
+        raise UserError(f"model.path={name}: {made_by[0] if made_by else kind} {line}")
     return "t5" if config.get("is_encoder_decoder") else "decoder"
 
 
@@ -295,6 +283,6 @@ def check_type(model: ModelConfig) -> None:
         types = (model.architecture, model.architecture.removesuffix("_text"))
     config = config_of(source(model)) if model.pretrained and source(model) else None
     found = (config or {}).get("model_type")
-    if types and found and found not in types and not gguf_file(model):
+    if types and found and found not in types:
         line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
         raise UserError(f"model={model.name} model.path={source(model)}: {line}")

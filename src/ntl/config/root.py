@@ -16,9 +16,7 @@ class ScaleConfig:
     """The size of a run. The files of this group set values of trainer and dataset."""
 
     name: str = setting(MISSING, "The choice of the group.")
-    positions: int = setting(
-        128, "Question and answer together, of a small decoder that stands for a published one.", "tokens", min=8
-    )
+    positions: int = setting(128, "Question and answer together, of a `*_tiny` decoder.", "tokens", min=8)
 
 
 @dataclass
@@ -55,26 +53,14 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
-    beside: dict[str, DecodingConfig] = setting(
-        dict, "Further decodings of the trained model, whose metrics are `test/mae@NAME`."
-    )
-    base: str = setting(
-        "", "Initial weights from another run: its id, or the settings that describe it, then `@` and the step."
-    )
+    beside: dict[str, DecodingConfig] = setting(dict, "Further decodings, whose metrics are `test/mae@NAME`.")
+    base: str = setting("", "Initial weights: the id of another run, or its settings, then `@` and the step.")
     seed: int = setting(1, "Seed of weights, order and dropout.", min=0, max=2**32 - 1)
-    paper_compat: bool = setting(
-        False, "Behave as the original code where that is wrong, and print the paper's scores at the end."
-    )
+    paper_compat: bool = setting(False, "Do as the original code where that is wrong, and print the paper's scores.")
     probe_steps: int = setting(0, "Decode a few test examples every so many steps; 0: never.", "optimizer steps", min=0)
-    keep_steps: list[int] = setting(
-        list, "Checkpoints to write and never to delete, so that other runs can start there.", "optimizer steps"
-    )
+    keep_steps: list[int] = setting(list, "Checkpoints to keep, so that runs can start there.", "optimizer steps")
     tracking: TrackingConfig = setting(TrackingConfig, "Where metrics are mirrored.")
-    resume: str = setting(
-        "auto", "Continue from the run's newest checkpoint; `never`: start again; a folder: from that checkpoint."
-    )
+    resume: str = setting("auto", "`auto`: from the newest checkpoint; a folder: from that one; `never`: anew.")
     output_dir: str = setting("outputs", "The folder of all runs; each has one of its own in it.")
     data_dir: str = setting("data", "The folder of data files and prepared rows.")
-    device: str = setting(
-        "auto", "Where to compute; `auto` takes a GPU if there is one.", choices=("auto", "cpu", "cuda")
-    )
+    device: str = setting("auto", "Where; `auto` takes a GPU if there is one.", choices=("auto", "cpu", "cuda"))

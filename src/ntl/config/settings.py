@@ -7,8 +7,8 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
-from enum import Enum
 from functools import cache
+from operator import ge, gt, le
 from textwrap import wrap
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +16,8 @@ MISSING: Any = "???"  # as omegaconf.MISSING
 COMPUTED = ("_target_", "contents")  # nobody sets these
 TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
 TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
-SIGNS = {"above": ">", "min": "≥", "max": "≤"}
+# Limit -> its sign, its words, and whether a value holds to it.
+LIMITS: Any = {"min": ("≥", "at least", ge), "above": (">", "above", gt), "max": ("≤", "at most", le)}
 
 
 def setting(
@@ -60,6 +61,20 @@ def about(schema: type) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def nested(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A config and each dataclass in it, with what stands before the names of its settings, such as ``"model.lora."``.
+
+    A decoding in ``beside`` is one of them.
+    """
+    if isinstance(config, dict):
+        for key, value in config.items():
+            yield from nested(value, f"{path}{key}.")
+    elif is_dataclass(config):
+        yield path, config
+        for item in fields(config):
+            yield from nested(getattr(config, item.name), f"{path}{item.name}.")
+
+
 def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tuple[str, list[str]]]:
     """The name and the printed lines of each setting of a schema, and of the schemas in it.
 
@@ -91,11 +106,9 @@ def _values(kind: Any, told: Mapping[str, Any]) -> str:
         return f"{_values(options[0], told)}, or null"
     if kind is bool:
         return "true, false"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(kind.__members__)
     if "choices" in told:
         return ", ".join(told["choices"])
-    limits = [f"{sign} {text_of(told[name])}" for name, sign in SIGNS.items() if name in told]
+    limits = [f"{sign} {text_of(told[name])}" for name, (sign, *_) in LIMITS.items() if name in told]
     return " ".join([TYPES.get(kind, "settings"), ", ".join(limits)]).strip()
 
 
@@ -103,8 +116,6 @@ def text_of(value: Any) -> str:
     """A value as it is typed; empty where there is none yet."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Enum):
-        return value.name
     if isinstance(value, float):
         return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")
     if isinstance(value, list):

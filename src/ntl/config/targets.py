@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from functools import reduce
 from inspect import isclass, isfunction
 from pkgutil import resolve_name
 from typing import Any
 
+from ntl.config.settings import nested
 from ntl.system.errors import UserError
 
 PACKAGE = "ntl"
@@ -86,14 +85,13 @@ def migrate_targets(values: Any, path: str = "") -> Any:
 
 def check_trust(config: Any) -> None:
     """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
-    for each in (config, *(replace(config, decoding=decoding) for decoding in config.beside.values())):
-        for path, room in ROOMS.items():
-            target = reduce(lambda part, key: getattr(part, key, None), path.split("."), each)
-            if target is not None:
-                check_target(target, room, path)
-        for field in fields(each):
-            if (name := getattr(getattr(each, field.name), "name", None)) is not None:
-                check_name(name, f"{field.name}.name")
+    for path, part in nested(config):
+        for key, value in vars(part).items():
+            where = f"decoding.{key}" if path.startswith("beside.") else f"{path}{key}"
+            if room := ROOMS.get(where):
+                check_target(value, room, where)
+            elif key == "name":
+                check_name(value, where)
     for name in config.beside:
         check_name(name, "beside")
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -22,9 +21,6 @@ TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad
 # The optimizers of transformers (``OptimizerNames``) that need neither a package nor settings of their own.
 OPTIMIZERS = (*TORCH_OPTIMIZERS, "adafactor")
 
-Schedule = Enum("Schedule", ["plateau", "linear", "cosine", "constant"])
-Normalization = Enum("Normalization", ["step", "micro_batch"])
-Parallel = Enum("Parallel", ["auto", "ddp", "fsdp"])
 CODE = "original code"
 
 
@@ -52,10 +48,13 @@ class TrainerConfig:
         0, "Compute each batch in parts of at most so many tokens: less memory, the same gradient.", "tokens", min=0
     )
     accumulation_steps: int = _count(1, "Forward passes of one optimizer step.", "batches")
-    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
+    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.", choices=OPTIMIZERS)
     lr: float = setting(1e-4, "The highest learning rate.", origin=CODE, above=0)
-    schedule: Schedule = setting(
-        Schedule.plateau, "`plateau`: times `factor` after `patience` evaluations without a lower loss.", origin=CODE
+    schedule: str = setting(
+        "plateau",
+        "`plateau`: times `factor` after `patience` evaluations without a lower loss.",
+        origin=CODE,
+        choices=("plateau", "linear", "cosine", "constant"),
     )
     warmup_steps: int = _steps(0, "The learning rate first rises from 0 over so many steps.", origin=CODE)
     warmup_ratio: float = setting(0.0, "A share of all steps, in place of `warmup_steps`.", min=0, max=1)
@@ -63,26 +62,19 @@ class TrainerConfig:
     factor: float = setting(0.5, "See `schedule`.", origin=CODE, above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin=CODE, min=0)
     max_grad_norm: float = setting(1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0)
-    normalization: Normalization = setting(
-        Normalization.step,
+    normalization: str = setting(
+        "step",
         "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
+        choices=("step", "micro_batch"),
     )
     # Any, since omegaconf does not merge a typed union: True, False or "auto".
-    bf16: Any = setting(
-        False, "Compute in bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE
-    )
-    gradient_checkpointing: bool = setting(
-        False, "Recompute activations in the backward pass instead of storing them: less memory, slower."
-    )
+    bf16: Any = setting(False, "bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE)
+    gradient_checkpointing: bool = setting(False, "Recompute activations in the backward pass: less memory, slower.")
     eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
     eval_epochs: float = _epochs("Validate every so many epochs", "eval_steps")
     eval_decoded: bool = setting(False, "Also decode the `eval_rows` at each validation, as the test sets are decoded.")
-    best: str = setting(
-        "", "The validation metric whose best checkpoint is kept and scored: `loss` or a decoded one; empty: the last."
-    )
-    early_stopping: int = _count(
-        0, "Stop so many validations after the `best` one; 0: never.", "evaluations", min=0, origin=""
-    )
+    best: str = setting("", "Metric, `loss` or decoded, whose best checkpoint is scored; empty: that is the last.")
+    early_stopping: int = _count(0, "Stop so long after the `best`; 0: never.", "evaluations", min=0, origin="")
     eval_batch_size: int = _count(64, "Examples of one forward pass of validation, on each device.", "examples")
     eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", "rows", min=0)
     save_steps: int = _steps(500, "Write a checkpoint every so many steps; 0: none, and no decoding again.")
@@ -95,9 +87,10 @@ class TrainerConfig:
         512, "Of a longer question the beginning is cut off, with a warning.", "tokens", origin=f"{CODE} (T5's)", min=8
     )
     num_workers: int = setting(0, "Further processes that load data, for each device.", "processes", min=0)
-    parallel: Parallel = setting(
-        Parallel.auto,
+    parallel: str = setting(
+        "auto",
         "`ddp` copies the model, `fsdp` shards it; `auto` is ddp where torchrun started several processes.",
+        choices=("auto", "ddp", "fsdp"),
     )
 
 
@@ -107,15 +100,12 @@ def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerCon
     An epoch ends with a step of the examples that are left, however few: n epochs are n times the steps of one.
     """
     epoch = -(-rows // (config.batch_size * config.accumulation_steps * processes))
-
-    def part_of(steps: int, share: float) -> int:
-        return math.ceil(Fraction(str(share)) * steps)  # exact: 0.1 x 30 is 3
-
-    max_steps = part_of(epoch, config.epochs) if config.epochs else config.max_steps
-    eval_steps = part_of(epoch, config.eval_epochs) if config.eval_epochs else config.eval_steps
-    save_steps = part_of(epoch, config.save_epochs) if config.save_epochs else config.save_steps
-    warmup = part_of(max_steps, config.warmup_ratio) if config.warmup_ratio else config.warmup_steps
-    return replace(config, max_steps=max_steps, eval_steps=eval_steps, save_steps=save_steps, warmup_steps=warmup)
+    found = replace(config)
+    for name, steps in DERIVED.items():
+        if share := getattr(config, name):
+            whole = found.max_steps if name == "warmup_ratio" else epoch
+            setattr(found, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
+    return found
 
 
 def is_decoded(config: TrainerConfig) -> bool:

@@ -46,7 +46,7 @@ def terms_of(
             raise UserError(f"loss={config.name}: {function._target_} needs options.{lacking[0]}; give it.")
         return partial(found, **options)
 
-    terms = Terms(loss(config.base), weight=0.0, implementation=config.implementation.name)
+    terms = Terms(loss(config.base), weight=0.0, implementation=config.implementation)
     if config.number is None:
         return terms
     bound = {}

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -55,17 +55,16 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     Until then, and if the block ends with an error, it is a hidden file, ``.NAME.*.part`` (see ``remove_parts``).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    with tempfile.NamedTemporaryFile(prefix=f".{path.name}.", suffix=".part", dir=path.parent, delete=False) as stream:
+        try:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)  # mkstemp makes the file unreadable for other users
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            os.chmod(stream.name, 0o644)  # it is unreadable for other users
+            os.replace(stream.name, path)
+        except BaseException:
+            Path(stream.name).unlink(missing_ok=True)
+            raise
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -100,15 +99,11 @@ def sweep(parent: Path, pattern: str, unused_seconds: float = UNUSED_SECONDS) ->
 # ---- locks, which the system releases when their owner ends, even if it is killed
 
 
-class Taken(Exception):
-    """Another process has the lock."""
-
-
 @contextmanager
-def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
+def lock(path: Path, log: Callable[[str], None] | None = None) -> Iterator[bool]:
     """Hold the lock of a file, which is created if needed. Yields False if the file system has no locks.
 
-    If another process holds the lock, ``waiting`` is called before waiting for it; without ``waiting``, ``Taken`` is
+    If another process holds the lock, ``log`` is told, and this waits; without ``log``, filelock's ``Timeout`` is
     raised. Other OSErrors are not changed.
     """
     from filelock import FileLock, Timeout  # here: the losses do without it
@@ -119,9 +114,9 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool
         try:
             file_lock.acquire(timeout=0)
         except Timeout:
-            if waiting is None:
-                raise Taken(path) from None
-            waiting()
+            if log is None:
+                raise
+            log(f"waiting for another process that holds {path}")
             file_lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -130,15 +125,6 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool
         yield file_lock.is_locked
     finally:
         file_lock.release()
-
-
-@contextmanager
-def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
-    """Hold ``lock``, logging a line if it has to wait. Raises UserError if the file cannot be written."""
-    with ExitStack() as stack:
-        with one_line_errors("write", path):
-            held = stack.enter_context(lock(path, lambda: log(f"waiting for another process that holds {path}")))
-        yield held
 
 
 def is_locked(path: Path) -> bool:
@@ -152,14 +138,6 @@ def is_locked(path: Path) -> bool:
         return False
     except OSError as error:
         return error.errno not in _NO_LOCKS
-
-
-def without_locks(folder: Path, what: str, setting: str) -> str:
-    """Return the warning about a file system without locks; ``what`` is started in the folder set by ``setting=``."""
-    return (
-        f"{folder}: this file system has no locks, so that two processes at one {what} are not kept apart; start each "
-        f"{what} once, or choose another place by {setting}=."
-    )
 
 
 def make_once(
@@ -178,7 +156,7 @@ def make_once(
         return found
     with one_line_errors(action, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with wait_for_lock(target.parent / f".{target.name}.lock", log) as held:
+        with lock(target.parent / f".{target.name}.lock", log) as held:
             if (found := find()) is None:  # no other process has made it meanwhile
                 # Without a lock the folder of another process at work may be among them.
                 sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)

@@ -187,9 +187,18 @@ def from_package(hub_id: str, data_dir: str | Path) -> Path | None:
     return folder if hub_id in FROM_PACKAGE and folder.is_dir() and not snapshot(hub_id) else None
 
 
-def snapshot(hub_id: str) -> Path | None:
-    """Return the folder in the cache with a hub id's config, and with its weights once they are loaded."""
-    return None if Path(hub_id).is_file() else _cached(hub_id, [CONFIG])
+def snapshot(hub_id: str, *wanted: Sequence[str]) -> Path | None:
+    """Return the folder in the cache that has all files of one of the lists: of a hub id's config, where none is given.
+
+    Its weights are in it, too, once they are loaded.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    for names in wanted or [[CONFIG]]:
+        found = [try_to_load_from_cache(hub_id, name) for name in names]
+        if all(isinstance(path, str) for path in found):
+            return Path(str(found[0])).parent
+    return None
 
 
 def require(name: str, file: str = "") -> None:
@@ -218,12 +227,9 @@ def cached_or_downloaded(hub_id: str) -> Path:
     A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
     executed.
     """
-
-    def cached() -> Path | None:
-        return next((folder for names in TOKENIZERS if (folder := _cached(hub_id, names))), None)
-
-    problem = "" if cached() else _download(hub_id, [*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS])
-    if folder := cached():
+    names = [*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS]
+    problem = "" if snapshot(hub_id, *TOKENIZERS) else _download(hub_id, names)
+    if folder := snapshot(hub_id, *TOKENIZERS):
         return folder
     raise UserError(
         f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem or f'the hub has not {EXPECTED}'}). "
@@ -246,14 +252,6 @@ def _download(hub_id: str, names: Sequence[str]) -> str:
         cause = error.__cause__ or error  # which says that there is no network, or none is wanted
         return (str(cause).strip() or repr(cause)).splitlines()[0][:200].rstrip(".")
     return ""
-
-
-def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
-    """The folder in the cache that has all of these files."""
-    from huggingface_hub import try_to_load_from_cache
-
-    found = [try_to_load_from_cache(hub_id, name) for name in names]
-    return Path(str(found[0])).parent if all(isinstance(path, str) for path in found) else None
 
 
 # ---- in a package of the Python package index; nothing is installed

@@ -1,6 +1,6 @@
 """Lazy packages, which import a module only when one of its names is used (PEP 562). Standard library only."""
 
-import ast
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -10,12 +10,11 @@ from typing import Any
 def exports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
     """Return ``__getattr__`` and ``__all__`` for a package.
 
-    Its names are those that ``file`` imports in its ``if TYPE_CHECKING:`` block. The block is parsed, so that there is
-    no second list that could differ from what the type checker sees.
+    Its names are those that ``file`` imports in its ``if TYPE_CHECKING:`` block, as ``from m import x as x``. The block
+    is read, so that there is no second list that could differ from what the type checker sees.
     """
-    blocks = [node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.If)]
-    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    modules = {alias.name: str(node.module) for node in imports for alias in node.names}
+    lines = re.findall(r"^    from (\S+) import (\w+) as \2$", Path(file).read_text(encoding="utf-8"), re.MULTILINE)
+    modules = {name: module for module, name in lines}
 
     def load(name: str) -> Any:
         if name not in modules:

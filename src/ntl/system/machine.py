@@ -68,23 +68,21 @@ def uses_bf16(wanted: bool | str, device: "torch.device") -> bool:
 
 
 def device_name(device: "torch.device") -> str:
-    """Return the name of the GPU, or ``processor_name`` with the number of threads in use: all influence rounding."""
+    """Return the name of the GPU, or the processor's with its instruction set and, on Linux, its model number.
+
+    Of a processor also the number of threads in use: all influence rounding.
+    """
     import torch
 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{processor_name()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
-
-
-def processor_name() -> str:
-    """Return the processor's name with the instruction set in use, and on Linux its model number."""
-    import torch
-
     found = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.is_file() else ""
     fields = dict(reversed(re.findall(r"^(model|model name)\t+: (.+)$", text, re.MULTILINE)))  # of the first core
-    return f"{found} ({fields['model name']}, model {fields['model']})" if len(fields) == 2 else found
+    if len(fields) == 2:
+        found += f" ({fields['model name']}, model {fields['model']})"
+    return f"{found}, {torch.get_num_threads()} of {os.cpu_count()} threads"
 
 
 def peak_memory_bytes(device: "torch.device") -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from ntl.config import Config
-from ntl.config.trainer import Parallel, Schedule, TrainerConfig
+from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import Better, find_metric
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device, uses_bf16
@@ -17,26 +17,26 @@ from ntl.training.checkpoints import processes
 # ends all of them, so a long timeout does no harm.
 RANK_TIMEOUT_SECONDS = 24 * 3600
 
-SCHEDULER = {Schedule.plateau: "reduce_lr_on_plateau", Schedule.constant: "constant_with_warmup"}
+SCHEDULER = {"plateau": "reduce_lr_on_plateau", "constant": "constant_with_warmup"}
 
 
 def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
     """Build the training arguments of transformers for a run that writes its checkpoints to the folder ``checkpoints``.
 
-    ``layers`` are class names of the model's blocks; under ``Parallel.fsdp`` each block is gathered separately.
+    ``layers`` are class names of the model's blocks; under ``fsdp`` each block is gathered separately.
     UserError: probes are asked for with several processes, or ``trainer.parallel`` with a single one.
     """
     trainer, several = config.trainer, processes() > 1
     if config.probe_steps and several:
         raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
-    if trainer.parallel is not Parallel.auto and not several:
+    if trainer.parallel != "auto" and not several:
         raise UserError(
-            f"trainer.parallel={trainer.parallel.name}: this is one process; start several with `torchrun --standalone "
+            f"trainer.parallel={trainer.parallel}: this is one process; start several with `torchrun --standalone "
             "--nproc-per-node 2 train.py ...`, or on Slurm with hydra.launcher.tasks_per_node=2, or leave trainer= out."
         )
     on_cpu = pick_device(config.device).type == "cpu"
     sharding: dict[str, Any] = {}
-    if trainer.parallel is Parallel.fsdp:
+    if trainer.parallel == "fsdp":
         # transformers annotates fsdp as a string, for its command line, but also accepts a boolean.
         # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
@@ -52,8 +52,8 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         learning_rate=trainer.lr,
         weight_decay=trainer.weight_decay,
         max_grad_norm=trainer.max_grad_norm,
-        lr_scheduler_type=SCHEDULER.get(trainer.schedule, trainer.schedule.name),
-        lr_scheduler_kwargs=plateau if trainer.schedule is Schedule.plateau else {},
+        lr_scheduler_type=SCHEDULER.get(trainer.schedule, trainer.schedule),
+        lr_scheduler_kwargs=plateau if trainer.schedule == "plateau" else {},
         warmup_steps=trainer.warmup_steps,
         metric_for_best_model=f"eval_{config.objective.watch}",
         greater_is_better=find_metric(config.objective.watch).better is Better.higher,

@@ -13,23 +13,23 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from filelock import Timeout
+
 from ntl.config import Config
 from ntl.config.folders import RESULTS
 from ntl.config.identity import deciding
-from ntl.config.trainer import Schedule, TrainerConfig
+from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
 from ntl.results.record import RECORD
 from ntl.system.errors import Busy, UserError
 from ntl.system.files import (
-    Taken,
     is_locked,
     lock,
     remove_parts,
     sha256_changes,
     sha256_of,
     sync,
-    without_locks,
     write_atomically,
 )
 from ntl.system.secrets import redact
@@ -47,7 +47,7 @@ STEP = re.compile(r"checkpoint-([0-9]+)")
 # Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
 BASES = RESULTS / "bases"
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
-ENDLESS = (Schedule.plateau, Schedule.constant)
+ENDLESS = ("plateau", "constant")
 MAX_STEPS = "trainer.max_steps"
 
 
@@ -83,12 +83,15 @@ def only_one(folder: Path) -> Iterator[None]:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             held = stack.enter_context(lock(_lock_of(folder)))
-        except Taken as error:
+        except Timeout as error:
             raise Busy(f"{folder}: another process is working on this run; wait for it.") from error
         except OSError as error:
             raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
         if not held:
-            say(without_locks(folder.parent, "run", "output_dir"))
+            say(
+                f"{folder.parent}: this file system has no locks, so that two processes at one run are not kept apart; "
+                "start each run once, or choose another place by output_dir=."
+            )
         stack.callback(_lock_of(folder).unlink, missing_ok=True)
         yield
 

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
-from ntl.config.trainer import Normalization
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
@@ -48,7 +47,7 @@ def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.objectives``), whose forward returns a `JointLoss`.
 
-    The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
+    The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
     is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``),
     ``decoded`` decodes the validation examples and returns metrics that each evaluation then has, too, and ``started``
@@ -161,7 +160,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
     ) -> torch.Tensor:
         inputs = self._prepare_inputs(inputs)
-        if self.config.normalization is Normalization.micro_batch:
+        if self.config.normalization == "micro_batch":
             num_items_in_batch = self._count(inputs)
         parts, losses = micro_batches(inputs, self.config.max_tokens_per_batch), []
         for number, (_, part) in enumerate(parts, 1):
@@ -184,7 +183,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
             self.diagnosed += objective.diagnosed
         loss = joint.total
-        if self.config.normalization is Normalization.micro_batch:
+        if self.config.normalization == "micro_batch":
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.

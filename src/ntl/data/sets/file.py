@@ -20,7 +20,6 @@ from ntl.config.data import (
     COLUMN,
     PLAIN_NUMBERS,
     PLAIN_TEXT,
-    Documents,
     FileConfig,
     OwnDataConfig,
     TextConfig,
@@ -313,12 +312,12 @@ class Text(Own):
         return Row("", text) if text.strip() else None
 
 
-def documents(path: Path, kind: Documents) -> Iterator[tuple[str, str]]:
+def documents(path: Path, kind: str) -> Iterator[tuple[str, str]]:
     """The documents of a text file, without blank lines around them, each behind the place where it begins."""
     lines = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
     lines[-1] = lines[-1].rstrip()
     numbered_lines = dropwhile(_is_blank, enumerate(lines, start=1))
-    part_of = {Documents.paragraph: _is_blank, Documents.line: lambda line: line[0], Documents.file: lambda line: 0}
+    part_of = {"paragraph": _is_blank, "line": lambda line: line[0], "file": lambda line: 0}
     for _, group in groupby(numbered_lines, part_of[kind]):
         numbers, texts = zip(*group, strict=True)
         place, text = f"{path}:{numbers[0]}", "\n".join(texts)
@@ -327,10 +326,10 @@ def documents(path: Path, kind: Documents) -> Iterator[tuple[str, str]]:
         if len(text) > LONGEST:
             raise UserError(
                 f"{place}: a document of more than {LONGEST:,} characters, too long to tokenize at once; divide it by "
-                f"blank lines, or by dataset.documents=line, now {kind.name}."
+                f"blank lines, or by dataset.documents=line, now {kind}."
             )
         if text.strip():
-            yield place, text.rstrip() if kind is Documents.file else text
+            yield place, text.rstrip() if kind == "file" else text
 
 
 def _is_blank(line: tuple[int, str]) -> bool:

@@ -40,7 +40,7 @@ from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, make_once, sha256_of, wait_for_lock
+from ntl.system.files import data_roots, lock, make_once, sha256_of
 
 ORIGIN = raw.origin("deepmind")
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
@@ -116,7 +116,7 @@ def find_texts(
     UserError for a damaged file and a generator that fails. Missing if the files are nowhere and cannot be generated
     here, or take hours to generate without ``allow_generation``.
     """
-    with wait_for_lock(data_dir / ".mathematics_dataset.lock", log):
+    with lock(data_dir / ".mathematics_dataset.lock", log):
         found = _on_disk(wanted, data_dir, log)
         if found is None and download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log):
             found = _on_disk(wanted, data_dir, log)
