@@ -100,7 +100,8 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
             given = mine, header, f"{path}: {name}", rules
             found, correct, groups = _score_numbers(*given) if header["metrics"] == "number" else _score_texts(mine)
             metrics, scores.correct[name] = metrics | found, pack_bits(correct)
-            scores.groups |= {name: groups} if groups else {}
+            if groups:
+                scores.groups[name] = groups
         for metric, value in metrics.items():
             metric_of(key := f"{name}/{metric}")  # an error where the list of metrics lacks it
             scores.metrics[key] = value
