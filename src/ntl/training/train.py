@@ -199,8 +199,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
 
 
 def _check_parts(parts: "RunParts") -> None:
-    from ntl.training.checks import check_decodings, check_lengths
-    from ntl.training.decode import decode_in_training, splits_of
+    from ntl.training.decode import check_decodings, check_lengths, decode_in_training, splits_of
 
     config = parts.config
     check_lengths(parts)
