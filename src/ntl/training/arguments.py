@@ -41,7 +41,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
         sharding = {"fsdp": True, "fsdp_config": settings}
-    optimizer: dict[str, Any] = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
+    optimizer = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
     plateau = {"factor": trainer.factor, "patience": trainer.patience}
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(checkpoints),
@@ -62,9 +62,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         save_strategy="steps" if trainer.save_steps else "no",
         save_steps=trainer.save_steps or max(trainer.max_steps, 1),
         save_only_model=not trainer.max_steps,
-        # ObjectiveTrainer prunes checkpoints itself, after the new one is complete.
-        save_total_limit=None,
-        logging_strategy="steps",
+        save_total_limit=None,  # ObjectiveTrainer prunes checkpoints itself, after the new one is complete
         logging_steps=trainer.logging_steps,
         logging_nan_inf_filter=False,
         seed=config.seed,

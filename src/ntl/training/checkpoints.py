@@ -105,11 +105,6 @@ def _lock_of(folder: Path) -> Path:
 # ---- a checkpoint
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, whole or not at all."""
-    write_atomically(path, json.dumps(value))
-
-
 def read_json(path: Path) -> Any:
     """Read JSON of a checkpoint, whose manifest says that it is as it was written."""
     return json.loads(path.read_bytes())
@@ -125,7 +120,7 @@ def write_manifest(folder: Path) -> None:
     for file in files:
         file.chmod(0o644)  # safetensors makes its files unreadable for other users
         sync(file)
-    write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
+    write_atomically(folder / MANIFEST, json.dumps({path.name: sha256_of(path) for path in files}))
     sync(folder)
     sync(folder.parent)
 
@@ -148,11 +143,6 @@ def step_of(folder: Path) -> int:
 def checkpoint_at(run: Path, step: int) -> Path:
     """Return the folder of a run's checkpoint at an optimizer step."""
     return run / CHECKPOINTS / f"checkpoint-{step}"
-
-
-def weights_digest(folder: Path) -> str:
-    """Return the sha256 of a complete checkpoint's weights, read from its manifest."""
-    return str(read_json(folder / MANIFEST)[WEIGHTS])
 
 
 def check_data(folder: Path, files: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from transformers import TrainerCallback
@@ -19,11 +19,9 @@ from ntl.results.record import PROBE
 from ntl.results.spec import RIDGE
 from ntl.system.machine import device_name, packages, peak_memory_bytes
 from ntl.training.decode import described
+from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
-
-if TYPE_CHECKING:
-    from ntl.training.parts import RunParts
-    from ntl.training.trainer import ObjectiveTrainer
+from ntl.training.trainer import ObjectiveTrainer
 
 # Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
@@ -35,20 +33,15 @@ SUMMARY = (
 )
 MEANS = ("ce", "ntl", *DIAGNOSTICS, *OF_NUMBERS, *OF_TEXT)
 CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
-BANNER_ROWS = 1000
 
 
-def banner(parts: "RunParts", trainer: "ObjectiveTrainer", folder: Path, step: int = 0) -> list[str]:
-    """Return the lines that a run prints before its first step; it continues from ``step``.
-
-    The tokens of a step are estimated from the lengths of ``BANNER_ROWS`` training examples.
-    """
+def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int = 0) -> list[str]:
+    """Return the lines that a run prints before its first step; it continues from ``step``."""
     config, args, train = parts.config, trainer.args, parts.encoded("train")
     size = parameters(parts.model)
     trained = sum(each.numel() for each in parts.model.parameters() if each.requires_grad)
     rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    chosen = np.linspace(0, len(train) - 1, min(len(train), BANNER_ROWS)).astype(np.int64)
-    tokens = rows * float(np.mean(train.lengths(chosen)))
+    tokens = rows * float(np.mean(train.lengths(np.arange(len(train)))))
     validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
     devices = f"{args.world_size} x {device_name(args.device)}" if args.world_size > 1 else device_name(args.device)
     return [
@@ -110,8 +103,8 @@ def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[st
 
 
 def build_record(
-    parts: "RunParts",
-    trainer: "ObjectiveTrainer",
+    parts: RunParts,
+    trainer: ObjectiveTrainer,
     validation: Mapping[str, float],
     scores: Any,
     *,
@@ -132,7 +125,7 @@ def build_record(
     """
     config, device = parts.config, trainer.args.device
     of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
-    names = [name for name in MEANS if f"eval_{name}" in validation] + of_heads
+    names = [name for name in (*MEANS, *of_heads) if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
@@ -169,7 +162,7 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
     return {name: thin_curve(points) for name, points in series.items() if points}
 
 
-def longer_than_train(parts: "RunParts") -> dict[str, float]:
+def longer_than_train(parts: RunParts) -> dict[str, float]:
     """Return test split -> fraction of its examples with more tokens, question and answer, than any training example.
 
     A split without examples is left out.
@@ -180,7 +173,7 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
     return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
 
 
-def _model(parts: "RunParts", trainer: "ObjectiveTrainer") -> dict[str, Any]:
+def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
     found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}

@@ -224,7 +224,7 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        made_of["base"] = checkpoints.weights_digest(base)
+        made_of["base"] = read_json(base / checkpoints.MANIFEST)[checkpoints.WEIGHTS]
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
         made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
     return made_of

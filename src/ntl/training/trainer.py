@@ -1,5 +1,6 @@
 """A Seq2SeqTrainer that normalizes the loss of an objective and writes checkpoints with a manifest."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from ntl.system.errors import Diverged, UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
 from ntl.training.callbacks import KeepBest, SaveAt
-from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_json, write_manifest
+from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -32,17 +33,6 @@ EVALUATION_TIMES = (
 )
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
-
-
-def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return the means over all examples, whatever the batch size and ranks.
-
-    The predictions are (N, 5 or more) values of `JointLoss.flat`, and of a language model further `diagnostic_sums`.
-    """
-    sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
-    if len(sums) == len(FLAT):
-        return means(sums)
-    return {**means(sums[:-NUM_DIAGNOSED]), **diagnostic_means(sums[-NUM_DIAGNOSED:])}
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
@@ -89,7 +79,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             parts.model.config.use_cache = own_cache
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
-            self.compute_loss_func = evaluation_means
+            self.compute_loss_func = means
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
@@ -178,7 +168,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        objective.diagnosing, objective.progress = self.is_logged(), self.state.global_step / self.args.max_steps
+        step, each = self.state.global_step, self.state.logging_steps
+        # Whether the step ends with a log line.
+        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % each == 0
+        objective.progress = step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
@@ -196,10 +189,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.seen += torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
         self.meters[: self.num_losses] += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
-
-    def is_logged(self) -> bool:
-        """Return whether the step being computed ends with a log line."""
-        return self.args.logging_strategy == "steps" and (self.state.global_step + 1) % self.state.logging_steps == 0
 
     def examples_and_tokens_seen(self) -> tuple[int, int]:
         """Return the examples and tokens trained on, over all ranks, repeats included. Every rank must call this."""
@@ -229,7 +218,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return super().evaluation_loop(*args, **kwargs)
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        return {**evaluation_means(prediction), **(self.decoded() if self.decoded else {})}
+        """Return the means over all examples, whatever the batch size and ranks, and ``decoded`` metrics.
+
+        The predictions are (N, 5 or more) values of `JointLoss.flat`, then of a language model `diagnostic_sums`.
+        """
+        sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
+        end = len(sums) - (NUM_DIAGNOSED if len(sums) > len(FLAT) else 0)
+        return {**means(sums[:end]), **diagnostic_means(sums[end:]), **(self.decoded() if self.decoded else {})}
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -300,9 +295,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # Under FSDP, transformers also writes the weights as a pickle, which nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             counted = {"meters": meters, "since": self.metered_since, "seen": seen, "seconds": self.wall_time()}
-            write_json(folder / METERS, counted)
-            write_json(folder / DATA, self.parts.fingerprint["files"])
-            write_json(folder / RUN, dict(self.run))
+            for name, value in {METERS: counted, DATA: self.parts.fingerprint["files"], RUN: dict(self.run)}.items():
+                (folder / name).write_text(json.dumps(value))
             if self.state.global_step in self.parts.config.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
