@@ -14,8 +14,8 @@ from transformers import (
 
 from ntl.config.model import CausalConfig, GPT2Config, GPT2RegressionConfig
 from ntl.config.settings import nearest
+from ntl.models.interface import pad_id
 from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load
-from ntl.models.special import pad_id
 from ntl.system.errors import UserError
 
 

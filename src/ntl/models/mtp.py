@@ -8,7 +8,7 @@ Shapes: B batch, T sequence length, D hidden size.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ntl.system.errors import UserError
 from ntl.system.hub import SHARDS, WEIGHTS, snapshot, weight_files
 
 PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
+Stored = dict[str, Tensor]
 
 
 class SequentialHead(nn.Module):
@@ -163,7 +164,7 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     lost = sorted(stored.keys() - model.state_dict().keys())
     if heads := [name for name in lost if name.startswith(PARALLEL)]:
         say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
-    carried = _tensors(stored, [name for name in lost if ".mtp." in f".{name}"])
+    carried = {name: stored[name] for name in lost if not name.startswith(PARALLEL)}
     for name, tensor in carried.items():
         *parents, leaf = name.split(".")
         module: nn.Module = model
@@ -175,15 +176,13 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     modules = f"model {source}: its modules for multi-token prediction"
     if carried:
         say(f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them.")
-    elif stored and getattr(model.config, "num_mtp_layers", None):
+    elif source and getattr(model.config, "num_mtp_layers", None):
         model.config.num_mtp_layers = 0
         say(f"{modules} are left out, and num_mtp_layers is 0.")
     return model
 
 
-def _add_parallel(
-    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any, *, copies: bool
-) -> None:
+def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Stored, say: Any, *, copies: bool) -> None:
     model, count, width = decoder.model, config.heads - 1, decoder.model.config.hidden_size
     has_heads = any(name.startswith(PARALLEL) for name in stored)
     heads: list[Any]
@@ -224,9 +223,7 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
     return decoder.keep([*trunk, first])
 
 
-def _add_sequential(
-    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], *, copies: bool
-) -> None:
+def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: Stored, *, copies: bool) -> None:
     model, count = decoder.model, config.heads - 1
     model.config.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
@@ -257,30 +254,20 @@ def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleLis
         ) from error
 
 
-def _stored(source: str) -> dict[str, Path]:
-    """Return the names of the stored weights, each with its file."""
+def _stored(source: str) -> Stored:
+    """Return the stored weights of heads by name: ours, and what a published model has under ``mtp``."""
     folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
-    if not folder or not any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
-        return {}
-    found = {}
-    for path in weight_files(folder):
-        if path.suffix == ".safetensors":
+    found: Stored = {}
+    if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
+        for path in (each for each in weight_files(folder) if each.suffix == ".safetensors"):
             with safe_open(path, framework="pt") as file:
-                found |= dict.fromkeys(file.keys(), path)
+                names = [name for name in file.keys() if name.startswith(PARALLEL) or ".mtp." in f".{name}"]  # noqa: SIM118
+                found |= {name: file.get_tensor(name) for name in names}
     return found
 
 
-def _tensors(stored: Mapping[str, Path], names: Iterable[str]) -> dict[str, Tensor]:
-    found = {}
-    for name in names:
-        with safe_open(stored[name], framework="pt") as file:
-            found[name] = file.get_tensor(name)
-    return found
-
-
-def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str, config: MTPConfig) -> None:
-    tensors = _tensors(stored, [name for name in stored if name.startswith(prefix)])
-    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+def _load(heads: nn.Module, prefix: str, stored: Stored, source: str, config: MTPConfig) -> None:
+    state = {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
     try:
         heads.load_state_dict(state)
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from ntl.config.model import HFConfig, HFRegressionConfig, ModelConfig, gguf_file, source
-from ntl.models.special import own_end_ids, pad_id
+from ntl.models.interface import own_end_ids, pad_id
 from ntl.system.errors import UserError
 from ntl.system.hub import require
 
@@ -82,17 +82,18 @@ def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     return dict.fromkeys(names, config.dropout)
 
 
-def load_pretrained(
-    config: ModelConfig, auto_class: Any, *, new_weights: str | None = None, **overrides: Any
+def load(
+    config: ModelConfig, auto_class: Any, tokenizer: Any, *, new_weights: str | None = None, **overrides: Any
 ) -> PreTrainedModel:
-    """Load the published or local weights of ``config`` with one of transformers' auto classes.
+    """Load the published or local weights of ``config``, with a row of the embedding for every token of ``tokenizer``.
 
-    ``new_weights`` is the prefix of weights that may be missing from the checkpoint, such as those of a new head;
-    ``overrides`` replace settings of the checkpoint's config; the weights are float32 without a ``dtype``. UserError:
-    the checkpoint cannot be read, is damaged, or belongs to another architecture.
+    ``auto_class`` is one of transformers; ``new_weights`` is the prefix of weights that may be missing from the
+    checkpoint, such as those of a new head; ``overrides`` replace settings of the checkpoint's config, as
+    ``dropout_rates`` do; the weights are float32. UserError: the checkpoint cannot be read, is damaged, or belongs to
+    another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
-    settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **overrides}
+    settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **dropout_rates(config), **overrides}
     if file := gguf_file(config):
         del settings["use_safetensors"]
         settings |= {"gguf_file": file, "quantization_config": GgufConfig(dequantize=True)}
@@ -106,12 +107,7 @@ def load_pretrained(
             f"model {name}: the checkpoint lacks {len(absent)} weights that {config.family} models have, "
             f"{absent[0]} first; give a checkpoint of this architecture by model.path=."
         )
-    return model
-
-
-def load(config: ModelConfig, auto_class: Any, tokenizer: Any, **options: Any) -> PreTrainedModel:
-    """``load_pretrained`` with ``dropout_rates``, and a row of the embedding for every token of ``tokenizer``."""
-    return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config), **options), tokenizer)
+    return fit_vocabulary(model, tokenizer)
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

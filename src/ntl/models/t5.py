@@ -12,8 +12,8 @@ from transformers import (
 )
 
 from ntl.config.model import T5Config, T5RegressionConfig
+from ntl.models.interface import pad_id
 from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load, pretrained_config
-from ntl.models.special import pad_id
 
 SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 

@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 
 from ntl.config.loss import MaskConfig
 from ntl.losses.rows import IGNORE_INDEX
-from ntl.models.special import pad_id
+from ntl.models.interface import pad_id
 from ntl.numbers import NumberVocabulary
 from ntl.system.mixing import U64, keys_of, mix
 

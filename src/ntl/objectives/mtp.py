@@ -17,9 +17,8 @@ from ntl.losses import JointLoss
 from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount
-from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
+from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head, own_end_ids
 from ntl.models.mtp import Heads
-from ntl.models.special import own_end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken
 
