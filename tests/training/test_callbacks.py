@@ -13,8 +13,7 @@ from transformers import TrainerControl
 from ntl.config import compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
-from ntl.training.arguments import training_arguments
-from ntl.training.callbacks import Probe, StopOnSignal
+from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
 from ntl.training.tracking import METRICS
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))

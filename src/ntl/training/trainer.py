@@ -18,9 +18,8 @@ from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
 from ntl.system.errors import Diverged, UserError
-from ntl.training.arguments import training_arguments
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
-from ntl.training.callbacks import KeepBest, SaveAt
+from ntl.training.callbacks import KeepBest, SaveAt, training_arguments
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
