@@ -14,7 +14,7 @@ from ntl.config import compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
 from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
-from ntl.training.tracking import METRICS
+from ntl.training.record import METRICS
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 

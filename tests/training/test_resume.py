@@ -16,7 +16,7 @@ from ntl.results import read_record
 from ntl.training import checkpoints
 from ntl.training.checkpoints import RUN, Best, best_of, by_step, checkpoint_at, read_json, step_of, write_manifest
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 

@@ -13,7 +13,7 @@ from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 SMALL_MODELS = {

@@ -110,8 +110,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
     from ntl.training.decode import decode_additional, decode_splits, decode_validation, splits_of
     from ntl.training.parts import RunParts
-    from ntl.training.record import ProgressLines, banner, build_record, summary
-    from ntl.training.tracking import METRICS, MetricsFile, Mirror
+    from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
