@@ -124,10 +124,9 @@ class MultiTokenPrediction(NextToken):
         factors = scheduled(self.weights, self.settings.head_schedule, self.progress)
 
         def loss(index: int, hidden_BTD: Tensor | None, logits_BTV: Tensor | None = None) -> Tensor:
-            over = None if counts is None else counts[index]
-            diagnosed = self.diagnosed
-            own = self._labels(labels, index, documents), over, self._weights(loss_weights, index)
-            joint = self._of_head(hidden_BTD, logits_BTV, *own, how)
+            diagnosed, over = self.diagnosed, None if counts is None else counts[index]
+            own = self._ahead(index, labels, loss_weights, documents)
+            joint = self._of_head(hidden_BTD, logits_BTV, *own, over, how)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
@@ -143,18 +142,18 @@ class MultiTokenPrediction(NextToken):
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""
-        indices = range(self.num_heads)
-        of_heads = [(self._labels(labels, each, documents), self._weights(loss_weights, each)) for each in indices]
+        of_heads = (self._ahead(index, labels, loss_weights, documents) for index in range(self.num_heads))
         return torch.stack([NextToken.count(self, *of_head) for of_head in of_heads])
 
-    def _labels(self, labels: Tensor, ahead: int, documents: Tensor | None) -> Tensor:
-        return labels_ahead(labels, ahead, own_end_ids(self.model), documents)
-
-    def _weights(self, loss_weights: Tensor | None, ahead: int) -> Tensor | None:
-        return None if loss_weights is None else values_ahead(loss_weights, ahead, 0)
+    def _ahead(
+        self, index: int, labels: Tensor, weights: Tensor | None, documents: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the labels (B, T) of a head and their weights."""
+        labels = labels_ahead(labels, index, own_end_ids(self.model), documents)
+        return labels, None if weights is None else values_ahead(weights, index, 0)
 
     def _of_head(
-        self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, counts: Tensor | None, weights: Tensor | None, how: str
+        self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, weights: Tensor | None, counts: Tensor | None, how: str
     ) -> JointLoss:
         if how == "linear" and logits_BTV is None:
             joint = self._from_hidden(hidden_BTD, labels, counts, weights)

@@ -145,8 +145,7 @@ class NextToken(nn.Module):
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._counted(labels, loss_weights))
             aux_sum, counts = torch.zeros_like(ce_sum), None
-        over = None if counts is None else (counts[0], counts[1])
-        return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
+        return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, counts)
 
     def implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation

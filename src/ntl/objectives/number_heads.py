@@ -71,8 +71,7 @@ class _NumberHead(nn.Module):
     def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:
         parts = (ce_B, labelled_B, errors_B, torch.ones_like(labelled_B), torch.zeros_like(ce_B))
         ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
-        over = None if counts is None else (counts[0], counts[1])
-        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, over)
+        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, counts)
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""

@@ -107,24 +107,15 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
 
 
 class SaveAt(TrainerCallback):
-    """Saves a checkpoint at each of the given steps, in addition to those of ``save_steps``."""
+    """Saves a checkpoint at the given steps and at every new best evaluation, in addition to those of ``save_steps``.
 
-    def __init__(self, steps: Sequence[int]) -> None:
-        self.steps = frozenset(steps)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        control.should_save |= state.global_step in self.steps
-
-
-class KeepBest(TrainerCallback):
-    """Saves a checkpoint at every new best evaluation; stops ``patience`` evaluations after the best one (0: never).
-
-    Everything follows from the trainer's history, which each checkpoint has: a resumed run decides as it would have,
-    which EarlyStoppingCallback does not. The Trainer's own ``metric_for_best_model`` is what the plateau watches.
+    It stops ``patience`` evaluations after the best one (0: never). Everything follows from the trainer's history,
+    which each checkpoint has: a resumed run decides as it would have, which EarlyStoppingCallback does not. The
+    Trainer's own ``metric_for_best_model`` is what the plateau watches. Without a ``metric``, none is the best.
     """
 
-    def __init__(self, metric: str, patience: int = 0) -> None:
-        self.metric, self.patience, self.best = metric, patience, Best()
+    def __init__(self, steps: Sequence[int], metric: str, patience: int) -> None:
+        self.steps, self.metric, self.patience, self.best = steps, metric, patience, Best()
 
     @property
     def is_over(self) -> bool:
@@ -133,6 +124,9 @@ class KeepBest(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.best = best_of(state.log_history, self.metric)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_save |= state.global_step in self.steps
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.best = best_of(state.log_history, self.metric)
@@ -205,13 +199,11 @@ class Probe(TrainerCallback):
         self.parts, self.steps, self.path = parts, steps, path
         split = parts.dataset.test_splits[0]
         self.rows, encoded = parts.rows(split), parts.encoded(split)
-        self.in_group: dict[str, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for index, row in enumerate(self.rows):
-            of_group = self.in_group.setdefault(parts.dataset.group(row["id"]) or ALL, [])
-            if len(of_group) < GROUP_EXAMPLES:
-                of_group.append(index)
-        self.chosen = [index for group in sorted(self.in_group) for index in self.in_group[group]]
-        self.examples = [encoded[index] for index in self.chosen]
+            groups.setdefault(parts.dataset.group(row["id"]) or ALL, []).append(index)
+        self.in_group = {group: indices[:GROUP_EXAMPLES] for group, indices in sorted(groups.items())}
+        self.examples = [encoded[index] for indices in self.in_group.values() for index in indices]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
@@ -223,10 +215,9 @@ class Probe(TrainerCallback):
 
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""
-        answers = decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples)
-        texts = {index: answer.text for index, answer in zip(self.chosen, answers, strict=True)}
+        answers = iter(decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples))
         found = {}
-        for group, indices in sorted(self.in_group.items()):
+        for group, indices in self.in_group.items():
             correct = [self.rows[index]["answer"] for index in indices]
-            found[group] = number_metrics([texts[index] for index in indices], correct)["mape"]
+            found[group] = number_metrics([next(answers).text for _ in indices], correct)["mape"]
         return {group: round(value, 4) for group, value in found.items() if math.isfinite(value)}

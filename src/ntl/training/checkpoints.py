@@ -208,9 +208,9 @@ class Best(NamedTuple):
 
 
 def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
-    """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
-    best, sign = Best(), find_metric(metric).better.value
-    for entry in history:
+    """Return the best evaluation of a history: the first of equal ones, no undefined one, and none without a metric."""
+    best, sign = Best(), find_metric(metric).better.value if metric else 0
+    for entry in history if metric else ():
         if "eval_loss" in entry:
             value = entry.get(f"eval_{metric}", math.nan)
             if not math.isnan(value) and (best.step is None or sign * value > sign * best.value):
@@ -283,7 +283,7 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
             f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
             "start over with resume=never."
         )
-    best = best_of(state["log_history"], trainer.best).step if trainer.best and trainer.max_steps else None
+    best = best_of(state["log_history"], trainer.best if trainer.max_steps else "").step
     if best not in (None, step) and not is_whole(at_best := checkpoint_at(folder, best)):
         raise UserError(
             f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "

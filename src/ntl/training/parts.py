@@ -210,10 +210,8 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        known = {}
-        if vocab:
-            known["point_id"] = self.tokenizer.get_vocab().get(".")
-            known["embedding"] = cast(Any, self.model.get_output_embeddings()).weight
+        head: Any = self.model.get_output_embeddings()
+        known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight} if vocab else {}
         terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
         if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(

@@ -185,9 +185,8 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
         record = build_record(parts, trainer, validation, scores, **found)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
-        checkpoints.keep_newest(
-            folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None
-        )
+        best = scored if trainer.saves.metric else None
+        checkpoints.keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in summary(record, splits, "@paper" if config.paper_compat else ""):
             say(line)
@@ -231,16 +230,16 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
 
 def _scored_step(trainer: "ObjectiveTrainer") -> int:
     """Return the step whose weights are decoded: the best one, if ``trainer.best`` says what that is, or the last."""
-    keeper, last = trainer.best, trainer.state.global_step
-    if keeper is None:
+    metric, best, last = trainer.saves.metric, trainer.saves.best, trainer.state.global_step
+    if not metric:
         return last
-    if keeper.is_over and last < trainer.args.max_steps:
-        say(f"Stopped at step {last:,}: no better {keeper.metric} in {keeper.best.since} evaluations.")
-    if keeper.best.step is None:
-        say(f"trainer.best={keeper.metric}: undefined in every evaluation; the last step is scored.")
+    if trainer.saves.is_over and last < trainer.args.max_steps:
+        say(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
+    if best.step is None:
+        say(f"trainer.best={metric}: undefined in every evaluation; the last step is scored.")
         return last
-    say(f"Best validation {keeper.metric}: {keeper.best.value:.4g}, at step {keeper.best.step:,}, which is scored.")
-    return keeper.best.step
+    say(f"Best validation {metric}: {best.value:.4g}, at step {best.step:,}, which is scored.")
+    return best.step
 
 
 def _make_folder(folder: Path, parts: "RunParts") -> None:

@@ -19,7 +19,7 @@ from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
-from ntl.training.callbacks import KeepBest, SaveAt, training_arguments
+from ntl.training.callbacks import SaveAt, training_arguments
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
@@ -84,10 +84,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
         self.parts, self.config, self.run, self.decoded = parts, config, run or {}, decoded
-        self.add_callback(SaveAt(parts.config.keep_steps))
-        self.best = KeepBest(config.best, config.early_stopping) if config.best and config.max_steps else None
-        if self.best:
-            self.add_callback(self.best)
+        self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
+        self.add_callback(self.saves)
         self.masking = parts.masking()
         # This rank's steps since the loss was last known to be finite, and the losses of their batches, which stay on
         # their device, so that recording them does not wait for the GPU.
@@ -121,7 +119,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the loss
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        if self.state.global_step >= self.args.max_steps or (self.best and self.best.is_over):
+        if self.state.global_step >= self.args.max_steps or self.saves.is_over:
             # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -299,7 +297,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             if self.state.global_step in self.parts.config.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.config.keep_checkpoints, best=self.best.best.step if self.best else None)
+            prune(folder, keep=self.config.keep_checkpoints, best=self.saves.best.step)
 
     def save_as_it_is(self) -> None:
         """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
