@@ -77,11 +77,10 @@ class Decoder:
         self.number(self.blocks)
         return [block for index, block in enumerate(blocks) if index not in indices]
 
-    def copies(self, count: int) -> list[nn.Module]:
-        return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
-
-    def fresh(self, count: int) -> list[nn.Module]:
-        """Return random blocks of the type of the last one, from models of the same config."""
+    def new(self, count: int, *, copies: bool) -> list[nn.Module]:
+        """Return blocks of the type of the last one: copies of it, or random ones from models of the same config."""
+        if copies:
+            return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
         wanted, found = self.layer_type(len(self.blocks) - 1), []
         while len(found) < count:
             other = Decoder(type(self.model)(copy.deepcopy(self.model.config)).to(self.model.dtype))
@@ -144,14 +143,13 @@ def add_heads(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
             "objective=next_token, or a model without experts."
         )
+    copies = copies or bool(source)
     if config.kind != "shared":
         decoder.model.mtp_config = config  # that of the heads that can draft
-    if config.heads > 1 and config.kind != "shared":
-        stored = _stored(source)
-        if config.kind == "sequential":
-            _add_sequential(decoder, config, source, stored, copies=copies or bool(source))
-        else:
-            _add_parallel(decoder, config, source, stored, say, copies=copies or bool(source))
+        if config.heads > 1 and config.kind == "sequential":
+            _add_sequential(decoder, config, source, copies=copies)
+        elif config.heads > 1:
+            _add_parallel(decoder, config, source, say, copies=copies)
     return model if hasattr(model, "mtp") else carry_heads(model, source, say)
 
 
@@ -182,16 +180,18 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     return model
 
 
-def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Stored, say: Any, *, copies: bool) -> None:
-    model, count, width = decoder.model, config.heads - 1, decoder.model.config.hidden_size
-    has_heads = any(name.startswith(PARALLEL) for name in stored)
+def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, copies: bool) -> None:
+    model, count, stored = decoder.model, config.heads - 1, _stored(source)
+    has_heads, width = any(name.startswith(PARALLEL) for name in stored), model.config.hidden_size
     heads: list[Any]
     if config.variant == "linear":
         heads = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
         for head in heads:
             nn.init.eye_(head.weight)
+    elif has_heads:
+        heads = decoder.new(count, copies=True)
     else:
-        heads = decoder.copies(count) if has_heads else _split_off(decoder, config, source, say, copies=copies)
+        heads = _split_off(decoder, config, source, say, copies=copies)
     decoder.number(heads, len(decoder.blocks))
     model.mtp_heads = nn.ModuleList(heads)
     if has_heads:
@@ -208,7 +208,7 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
         say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
         keep_depth = True
     if keep_depth:
-        return decoder.copies(count) if copies else decoder.fresh(count)
+        return decoder.new(count, copies=copies)
     first = depth - config.heads
     trunk = list(range(first))
     if source:  # head 1 is the learned last block, and the others are copies of it
@@ -217,14 +217,14 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
             f"objective=mtp: {count} of the {depth} learned blocks are removed, so that the number of weights stays "
             "as it is; objective.keep_depth=true keeps them."
         )
-        return decoder.copies(count)
+        return decoder.new(count, copies=True)
     if len({(type(decoder.blocks[index]), decoder.layer_type(index)) for index in range(first, depth)}) > 1:
         raise UserError("objective=mtp: the last blocks differ in type; set objective.keep_depth=true.")
     return decoder.keep([*trunk, first])
 
 
-def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: Stored, *, copies: bool) -> None:
-    model, count = decoder.model, config.heads - 1
+def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies: bool) -> None:
+    model, count, stored = decoder.model, config.heads - 1, _stored(source)
     model.config.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
         model.config.mtp_layer_types = [kind] * count
@@ -234,7 +234,7 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: St
         model.mtp.layers = _published_heads(model, source, config)
         return
     width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
-    blocks = decoder.copies(count) if copies else decoder.fresh(count)
+    blocks = decoder.new(count, copies=copies)
     heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)

@@ -210,8 +210,10 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        head: Any = self.model.get_output_embeddings()
-        known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight} if vocab else {}
+        known = {}
+        if vocab:
+            head: Any = self.model.get_output_embeddings()
+            known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight}
         terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
         if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(
