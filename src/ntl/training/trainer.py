@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
-from ntl.config.trainer import Normalization
+from ntl.config.trainer import Normalization, is_decoded
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
@@ -21,6 +21,7 @@ from ntl.system.errors import Diverged, UserError
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
 from ntl.training.callbacks import SaveAt, training_arguments
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
+from ntl.training.decode import decode_validation
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -39,9 +40,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``),
-    ``decoded`` decodes the validation examples and returns metrics that each evaluation then has, too, and ``started``
-    is ``time.monotonic()`` at the start of this process' work on the run.
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``), and
+    ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
@@ -54,7 +54,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         *,
         run: Mapping[str, Any] | None = None,
         callbacks: Sequence[Any] = (),
-        decoded: Callable[[], Mapping[str, float]] | None = None,
         started: float | None = None,
     ) -> None:
         config, objective = parts.config.trainer, parts.objective()
@@ -83,7 +82,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.parts, self.config, self.run, self.decoded = parts, config, run or {}, decoded
+        self.parts, self.config, self.run = parts, config, run or {}
         self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
         self.add_callback(self.saves)
         self.masking = parts.masking()
@@ -215,13 +214,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return super().evaluation_loop(*args, **kwargs)
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Return the means over all examples, whatever the batch size and ranks, and ``decoded`` metrics.
+        """Return the means over all examples, whatever the batch size and ranks, and the metrics of decoded ones.
 
         The predictions are (N, 5 or more) values of `JointLoss.flat`, then of a language model `diagnostic_sums`.
         """
         sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
         end = len(sums) - (NUM_DIAGNOSED if len(sums) > len(FLAT) else 0)
-        return {**means(sums[:end]), **diagnostic_means(sums[end:]), **(self.decoded() if self.decoded else {})}
+        decoded = decode_validation(self.parts) if is_decoded(self.config) else {}
+        return {**means(sums[:end]), **diagnostic_means(sums[end:]), **decoded}
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
