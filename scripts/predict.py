@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
             loaded = predictor.of_run(model, overrides, to_stderr, **options)
-        for answer in predictor.ask(loaded, questions, to_stderr, interval=chosen.interval):
+        for answer in predictor.ask(loaded, questions, interval=chosen.interval):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
     elif chosen.interval:
         raise UserError(

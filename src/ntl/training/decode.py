@@ -135,22 +135,26 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
 
 
-def decode_examples(parts: RunParts, decoding: DecodingConfig, examples: Any, label: str = "") -> list[Answer]:
+def decode_examples(
+    parts: RunParts, decoding: DecodingConfig, examples: Any, label: str = "", **options: Any
+) -> list[Answer]:
     """Decode encoded examples, with lines of progress if there is a ``label``: the answers, in their order.
 
-    Each rank decodes a share and returns all answers; every rank must call this.
+    Each rank decodes a share and returns all answers; every rank must call this. ``options`` of
+    `ntl.decoding.batches.decode` stand in place of the run's length of answers and chat template.
     """
     rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
     share = range(rank, len(examples), ranks)  # dealt in turn: examples are sorted by length
     chosen: list[Any] = [examples[index] for index in share]
-    how: dict[str, Any] = {"collate": parts.collator.prompts}
+    how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
+    if not options:
+        how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
     if isinstance(examples, Packed):
         how["collate"] = parts.collator
         chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
     if label:
         how["progress"] = DecodingLines(parts.say, label, len(share))
-    limit, parted = max_new_tokens(parts), {"model": parts.model, "tokenizer": parts.tokenizer, "chat": parts.chat}
-    mine = decode(decoding, examples=chosen, max_new_tokens=limit, **parted, **how)
+    mine = decode(decoding, model=parts.model, tokenizer=parts.tokenizer, examples=chosen, **how)
     if ranks == 1:
         return mine
     shares: list[Any] = [None] * ranks

@@ -15,7 +15,6 @@ from ntl.config.model import HFConfig
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
 from ntl.data.prepared import Prepared
-from ntl.decoding import batches
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
@@ -208,7 +207,7 @@ def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: 
     return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
 
 
-def ask(loaded: Loaded, questions: Sequence[str], say: Say = print, *, interval: float = 0.0) -> list[dict[str, Any]]:
+def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> list[dict[str, Any]]:
     """The "question" and "answer" of each, in order, and what the decoding knows of the answer.
 
     A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
@@ -246,19 +245,11 @@ def ask(loaded: Loaded, questions: Sequence[str], say: Say = print, *, interval:
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
                 f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
             )
-    found = batches.decode(
-        decoding,
-        model=parts.model,
-        tokenizer=parts.tokenizer,
-        examples=examples,
-        collate=parts.collator.prompts,
-        max_new_tokens=loaded.limit,
-        progress=batches.DecodingLines(say, "questions", len(questions)),
-        chat=loaded.chat,
-        **({"interval": 0.95} if isinstance(decoding, TreeConfig) else {}),
-    )
+    options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
+    options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
+    found = decode.decode_examples(parts, decoding, examples, "questions", **options)
     if doubtful := sum(answer.about.get("covered", 1.0) < decode.COVERED for answer in found):
-        say(
+        parts.say(
             f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
             "the probability, and the answer is that of a part of it."
         )
