@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
+from ntl.evaluation import Scores
 from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
@@ -234,7 +236,7 @@ def build_record(
     parts: RunParts,
     trainer: ObjectiveTrainer,
     validation: Mapping[str, float],
-    scores: Any,
+    scores: Scores,
     *,
     folder: Path,
     overrides: Sequence[str],
@@ -246,7 +248,6 @@ def build_record(
 
     Args:
         validation: Losses, diagnostics and decoded metrics at the step that is scored, under the trainer's names.
-        scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         values, git: The config (``ntl.config.identity.recorded``) and the source tree at the start of the run.
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
@@ -260,7 +261,6 @@ def build_record(
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
         config={**values, "decoding": described(config.decoding)},
         seed=config.seed,
-        metrics={**losses, **scores.metrics},
         git=git,
         packages=packages(),
         device=device_name(device),
@@ -272,12 +272,8 @@ def build_record(
         tokens_seen=seen[1],
         wall_time_s=round(trainer.wall_time(), 3),
         peak_memory_bytes=peak_memory_bytes(device),
-        groups=scores.groups,
         curves=_curves(read_metrics(folder / METRICS)),
-        correct=scores.correct,
-        ids_sha256=scores.ids_sha256,
-        predictions_sha256=scores.predictions_sha256,
-        rules=scores.rules,
+        **asdict(replace(scores, metrics={**losses, **scores.metrics})),
     )
 
 
