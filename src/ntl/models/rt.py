@@ -14,8 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5F
 from transformers import initialization as init
 
 from ntl.config.model import RTConfig
-from ntl.models.pretrained import fit_vocabulary, load
-from ntl.models.t5 import t5_config
+from ntl.models.pretrained import fit_vocabulary, load, t5_config
 from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
 

@@ -59,7 +59,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
         sharding = {"fsdp": True, "fsdp_config": settings}
-    optimizer = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
+    optimizer: dict[str, Any] = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
     plateau = {"factor": trainer.factor, "patience": trainer.patience}
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(checkpoints),
