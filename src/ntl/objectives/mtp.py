@@ -156,7 +156,7 @@ class MultiTokenPrediction(NextToken):
         self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, weights: Tensor | None, counts: Tensor | None, how: str
     ) -> JointLoss:
         if how == "linear" and logits_BTV is None:
-            joint = self._from_hidden(hidden_BTD, labels, counts, weights)
+            joint = self._joint_loss(hidden_BTD, labels, counts, weights, how, lm_head(self.model))
         else:
             logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
             joint = self._from_logits(logits, labels, counts, weights, "fused" if how == "linear" else how)
