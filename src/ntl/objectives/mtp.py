@@ -123,14 +123,22 @@ class MultiTokenPrediction(NextToken):
         found: dict[int, JointLoss] = {}
         factors = scheduled(self.weights, self.settings.head_schedule, self.progress)
 
-        def loss(index: int, hidden_BTD: Tensor | None, logits_BTV: Tensor | None = None) -> Tensor:
+        def loss(index: int, hidden_BTD: Any, logits_BTV: Any = None) -> Tensor:
             diagnosed, over = self.diagnosed, None if counts is None else counts[index]
-            own = self._ahead(index, labels, loss_weights, documents)
-            joint = self._of_head(hidden_BTD, logits_BTV, *own, over, how)
+            own, weights = self._ahead(index, labels, loss_weights, documents)
+            if how == "linear" and logits_BTV is None:
+                joint = self._joint_loss(hidden_BTD, own, over, weights, how, lm_head(self.model))
+            else:
+                logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
+                joint = self._from_logits(logits, own, over, weights, "fused" if how == "linear" else how)
+            correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
+            if not self.training:
+                counted, _ = self._counted(own, weights)
+                correct = SumCount(((logits.argmax(-1) == own) * counted).sum(-1), joint.base.count)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
-            found[index] = joint._replace(total=joint.total.detach())
+            found[index] = joint._replace(total=joint.total.detach(), heads=((joint.base, joint.number, correct),))
             return factors[index] * joint.total
 
         return loss, found
@@ -151,20 +159,6 @@ class MultiTokenPrediction(NextToken):
         """Return the labels (B, T) of a head and their weights."""
         labels = labels_ahead(labels, index, own_end_ids(self.model), documents)
         return labels, None if weights is None else values_ahead(weights, index, 0)
-
-    def _of_head(
-        self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, weights: Tensor | None, counts: Tensor | None, how: str
-    ) -> JointLoss:
-        if how == "linear" and logits_BTV is None:
-            joint = self._joint_loss(hidden_BTD, labels, counts, weights, how, lm_head(self.model))
-        else:
-            logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
-            joint = self._from_logits(logits, labels, counts, weights, "fused" if how == "linear" else how)
-        correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
-        if not self.training:
-            counted, _ = self._counted(labels, weights)
-            correct = SumCount(((logits.argmax(-1) == labels) * counted).sum(-1), joint.base.count)
-        return joint._replace(heads=((joint.base, joint.number, correct),))
 
     def _total(self, heads: Heads, loss: Callable[[int, Tensor], Tensor]) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time

@@ -253,14 +253,13 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
             f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
             "the probability, and the answer is that of a part of it."
         )
-    about = [_with_interval(answer, loaded.calibration, interval) if interval else answer.about for answer in found]
-    return [{"question": q, "answer": a.text, **more} for q, a, more in zip(questions, found, about, strict=True)]
-
-
-def _with_interval(answer: Any, calibration: Any, level: float) -> dict[str, Any]:
-    number, about = RULES["default"].extract(answer.text), {**answer.about}
-    about.pop("interval", None)
-    if number is not None:
-        middle, radius = float(number), calibration.radius(level, answer.about.get("sd"))
-        about |= {"interval": [middle - radius, middle + radius], "level": level}
-    return about
+    told: list[dict[str, Any]] = [
+        {"question": question, "answer": each.text, **each.about}
+        for question, each in zip(questions, found, strict=True)
+    ]
+    for line in told if interval else ():
+        line.pop("interval", None)
+        if (number := RULES["default"].extract(line["answer"])) is not None:
+            middle, radius = float(number), loaded.calibration.radius(interval, line.get("sd"))
+            line.update(interval=[middle - radius, middle + radius], level=interval)
+    return told
