@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from functools import reduce
 from statistics import median
@@ -68,13 +68,13 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "mse": mse,
             "rmse": math.sqrt(mse),
             "r2": _r2(good.error, good.answer, good.prediction),
-            "median_error": _median(good.error),
+            "median_error": _mean(good.error, np.median),
             "log_mae": _mean(np.abs(good.log_error)),
             "log_r2": _r2(good.log_error, good.log_answer),
             "pearson": _pearson(good.prediction, good.answer, rule.short_correlation),
             "spearman": _pearson(_ranks(good.prediction), _ranks(good.answer), rule.short_correlation),
             "mape": _mean_over_cells(pairs.relative, valid & nonzero, nonzero, groups),
-            "mape_median": _median(good.relative[good.nonzero]),
+            "mape_median": _mean(good.relative[good.nonzero], np.median),
             "mape_clipped": _mean_over_cells(clipped, nonzero, nonzero, groups),
             "within_1_percent": _mean(pairs.within),
             "unparsable": _mean(~valid),
@@ -82,12 +82,8 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
         }
 
 
-def _mean(values: NDArray) -> float:
-    return float(np.mean(values)) if len(values) else math.nan
-
-
-def _median(values: NDArray) -> float:
-    return float(np.median(values)) if len(values) else math.nan
+def _mean(values: NDArray, average: Callable[[NDArray], Any] = np.mean) -> float:
+    return float(average(values)) if len(values) else math.nan
 
 
 def _r2(error: NDArray, answer: NDArray, prediction: Sequence[Any] | NDArray = ()) -> float:

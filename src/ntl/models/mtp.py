@@ -231,7 +231,15 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies:
     model.mtp = nn.Module()
     is_own = f"{SEQUENTIAL}0.eh_proj.weight" in stored
     if not is_own and any(name.startswith("mtp.") for name in stored):  # a published model's own names
-        model.mtp.layers = _published_heads(model, source, config)
+        try:
+            from transformers.modeling_layers import MtpModel
+
+            model.mtp.layers = MtpModel.from_pretrained(model).layers.to(model.dtype)
+        except (ImportError, RuntimeError, ValueError) as error:
+            raise UserError(
+                f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
+                f"{config.heads} (head 1 is the model, each further one a module): {str(error).splitlines()[0]}"
+            ) from error
         return
     width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
     blocks = decoder.new(count, copies=copies)
@@ -240,18 +248,6 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies:
     model.mtp.layers = nn.ModuleList(heads)
     if is_own:
         _load(model.mtp.layers, SEQUENTIAL, stored, source, config)
-
-
-def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleList:
-    try:
-        from transformers.modeling_layers import MtpModel
-
-        return MtpModel.from_pretrained(model).layers.to(model.dtype)
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
-            f"{config.heads} (head 1 is the model, each further one a module): {str(error).splitlines()[0]}"
-        ) from error
 
 
 def _stored(source: str) -> Stored:
