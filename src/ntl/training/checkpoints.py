@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,12 +164,9 @@ def by_step(folder: Path) -> list[Path]:
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     """Return the newest complete checkpoint, if any, and the newer ones, which are damaged or incomplete."""
-    damaged = []
-    for checkpoint in by_step(folder):
-        if is_whole(checkpoint):
-            return checkpoint, damaged
-        damaged.append(checkpoint)
-    return None, damaged
+    checkpoints = by_step(folder)
+    damaged = list(takewhile(lambda checkpoint: not is_whole(checkpoint), checkpoints))
+    return next(iter(checkpoints[len(damaged) :]), None), damaged
 
 
 def not_kept(run: Path, steps: Sequence[int]) -> list[int]:

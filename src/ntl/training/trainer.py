@@ -134,14 +134,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
         counts = torch.stack([self._count(batch) for batch in batches]).sum(0)
-        return batches, self._sum_over_ranks(counts)
+        return batches, self.accelerator.reduce(counts, reduction="sum")
 
     def _count(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         weights = {LOSS_WEIGHTS: batch[LOSS_WEIGHTS]} if LOSS_WEIGHTS in batch else {}
         return self._objective().count(batch["labels"], **weights)
-
-    def _sum_over_ranks(self, values: torch.Tensor) -> Any:
-        return self.accelerator.reduce(values, reduction="sum")
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
@@ -188,7 +185,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def examples_and_tokens_seen(self) -> tuple[int, int]:
         """Return the examples and tokens trained on, over all ranks, repeats included. Every rank must call this."""
-        examples, tokens = self._sum_over_ranks(self.seen).tolist()
+        examples, tokens = self.accelerator.reduce(self.seen, reduction="sum").tolist()
         return examples, tokens
 
     def wall_time(self) -> float:
@@ -254,7 +251,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return Diverged(f"{what} at step {step}; {last}; a lower trainer.lr or trainer.max_grad_norm may help.")
 
     def _read_and_reset_meters(self) -> dict[str, float]:
-        loss, *parts = self._sum_over_ranks(torch.cat([self.meters, self.diagnosed])).tolist()
+        loss, *parts = self.accelerator.reduce(torch.cat([self.meters, self.diagnosed]), reduction="sum").tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
@@ -279,7 +276,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save a checkpoint; its manifest comes last, and older checkpoints are deleted after that."""
-        meters, seen = self._sum_over_ranks(self.meters).tolist(), self.examples_and_tokens_seen()
+        meters, seen = self.accelerator.reduce(self.meters, reduction="sum").tolist(), self.examples_and_tokens_seen()
         # Also checked here, because the training may have diverged since the last log line.
         self._stop_unless_finite("training", meters[0])
         if not all_finite(self._objective()):
