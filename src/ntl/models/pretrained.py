@@ -24,9 +24,6 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 
 
-# ---- T5
-
-
 def build_t5(config: configs.T5Config, *, tokenizer: Any) -> PreTrainedModel:
     """Build an encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
     if config.pretrained:
@@ -62,9 +59,6 @@ def t5_config(
         **{name: getattr(config, name) for name in SHAPE},
         **settings,
     )
-
-
-# ---- decoders
 
 
 def build_causal(config: configs.CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
@@ -117,9 +111,6 @@ def _gpt2_config(config: configs.GPT2Config, tokenizer: Any, **settings: Any) ->
     settings |= {**_vocabulary(config, tokenizer), **dropout_rates(config, transformers.GPT2Config())}
     # The same function as the published gelu_new, in one kernel instead of seven.
     return transformers.GPT2Config(activation_function="gelu_pytorch_tanh", **settings)
-
-
-# ---- any with its weights
 
 
 def build(config: ModelConfig, *, tokenizer: Any) -> PreTrainedModel:
