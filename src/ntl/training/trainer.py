@@ -80,7 +80,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             self.compute_loss_func = means
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
-        # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
+        # It prints every log line; ntl.training.record.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
         self.parts, self.config, self.run = parts, config, run or {}
         self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
