@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "objectives": 1260, "training": 2780, "numbers": 605, "tokenizers": 740, "models": 1090},
+    **{"losses": 2400, "objectives": 1250, "training": 2780, "numbers": 605, "tokenizers": 740, "models": 1090},
     **{"data": 3670, "decoding": 945, "evaluation": 1400, "results": 3775, "launch": 810, "benchmarks": 770},
     **{"config": 2785, "system": 780},
 }
