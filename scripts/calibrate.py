@@ -10,14 +10,15 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
-    from ntl.results.record import find_run
-    from ntl.training.calibration import COLUMNS, calibrate
-
     parser = Parser(description=__doc__)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(argv)
+    # Importing torch takes seconds, and the command has its help at once.
+    from ntl.results.record import find_run
+    from ntl.training.calibration import COLUMNS, calibrate
+
     found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
     if chosen.json:
         print(json.dumps(found, indent=1))

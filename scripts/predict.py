@@ -16,7 +16,7 @@ SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print answers, or metrics as scripts/evaluate.py does; progress goes to standard error. UserError: bad input."""
-    from ntl.config.composition import CHANGEABLE
+    from ntl.config.composition import CHANGEABLE, read_config
     from ntl.evaluation.evaluate import PREDICTIONS, print_metrics
 
     parser = Parser(
@@ -45,9 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError("-: no question; --file - reads questions from standard input, one a line.")
     if chosen.file:
         questions += read_questions(chosen.file)
+    model = find(chosen.run, chosen.outputs)
+    if isinstance(model, Path):
+        read_config(model, overrides)  # reports mistakes before torch is imported
     from ntl.training import predictor
 
-    model = predictor.find(chosen.run, chosen.outputs)
     if questions:
         if isinstance(model, str):
             if chosen.interval:
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
             loaded = predictor.of_run(model, overrides, to_stderr, **options)
-        for answer in predictor.ask(loaded, questions, to_stderr, interval=chosen.interval):
+        for answer in predictor.ask(loaded, questions, interval=chosen.interval):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
     elif chosen.interval:
         raise UserError(
@@ -68,6 +70,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
     else:
         print_metrics(predictor.predict(model, overrides, to_stderr), as_json=chosen.json)
+
+
+def find(name: str, outputs: Path) -> Path | str:
+    """The folder of a run; or, as text, what transformers loads: a folder with config.json, or a hub id."""
+    from ntl.config.model import HUB_ID
+    from ntl.results.record import find_run
+
+    folder = Path(name)
+    is_stored = (folder / "config.json").is_file() and not (folder / "config.yaml").is_file()
+    # A path with a mistake in it looks like a hub id.
+    is_hub_id = HUB_ID.fullmatch(name) and not folder.parent.is_dir() and folder.parent != outputs
+    return name if is_stored or is_hub_id else find_run(name, outputs)
 
 
 def is_setting(word: str) -> bool:

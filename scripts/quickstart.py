@@ -52,7 +52,7 @@ def show_answers(outputs: Path) -> None:
     questions = [f"What is {a} times {b}?" for a, b in FACTORS]
     columns = {"question": questions, "product": [str(a * b) for a, b in FACTORS]}
     for run_id, config in demand.runs.items():
-        answers = ask(of_run(outputs / run_id, say=lambda line: None), questions, lambda line: None)
+        answers = ask(of_run(outputs / run_id, say=lambda line: None), questions)
         columns[f"loss={config.loss.name}"] = [answer["answer"] or "(no answer)" for answer in answers]
     table = Table(*columns)
     for row in zip(*columns.values(), strict=True):

@@ -12,7 +12,7 @@ import torch
 from commands import ROOT, SMALL, environment, start, table_text, until
 from slurm_cluster import CPUS, call
 
-from ntl.training.tracking import read_metrics
+from ntl.training.record import read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("slurm")]
 # In the environment of every job here, and in none of the files.

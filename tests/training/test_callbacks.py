@@ -13,9 +13,8 @@ from transformers import TrainerControl
 from ntl.config import compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
-from ntl.training.arguments import training_arguments
-from ntl.training.callbacks import Probe, StopOnSignal
-from ntl.training.tracking import METRICS
+from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
+from ntl.training.record import METRICS
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 
@@ -95,7 +94,7 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
     made = Probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
     assert {group: len(rows) for group, rows in made.in_group.items()} == {"1x1": 16, "1x2": 20, "2x1": 20, "2x2": 20}
     # Answers of which every second is 10 % too large, and no number at all in one group.
-    answers = [made.rows[index]["answer"] for index in made.chosen]
+    answers = [made.rows[index]["answer"] for indices in made.in_group.values() for index in indices]
     written = [str(1.1 * int(answer)) if place % 2 else answer for place, answer in enumerate(answers[:-20])]
     texts = [Answer(text, []) for text in [*written, *["none"] * 20]]
     monkeypatch.setattr("ntl.training.callbacks.decode_in_training", lambda *args, **kwargs: texts)

@@ -18,8 +18,7 @@ from ntl.launch.plan import plan_runs
 from ntl.results import read_record
 from ntl.training import decode
 from ntl.training import decode as module
-from ntl.training.checks import check_lengths
-from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens
+from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
 from ntl.training.predictor import restore
 from ntl.training.train import train

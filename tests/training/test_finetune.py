@@ -14,7 +14,7 @@ from ntl.system.hub import digest, weight_files
 from ntl.system.machine import uses_bf16
 from ntl.training.checkpoints import RUN, read_json
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 DATA = ["dataset=noisy_numbers", "dataset.seed=0", "dataset.train_rows=96"]

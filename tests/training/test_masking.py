@@ -19,7 +19,7 @@ from ntl.data.collate import COPIES, CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 

@@ -14,7 +14,7 @@ from ntl.data.collate import token_collator
 from ntl.models.mtp import add_heads
 from ntl.results import read_record
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 FAMILIES = ["decoder", "t5"]

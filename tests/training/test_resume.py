@@ -16,7 +16,7 @@ from ntl.results import read_record
 from ntl.training import checkpoints
 from ntl.training.checkpoints import RUN, Best, best_of, by_step, checkpoint_at, read_json, step_of, write_manifest
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 
@@ -176,7 +176,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         original = ObjectiveTrainer.evaluation_loop
 
         def evaluation_loop(self, *args, **kwargs):
-            self.decoded = lambda: {"accuracy": values[self.state.global_step // 2 - 1]}
+            found = {"accuracy": values[self.state.global_step // 2 - 1]}
+            monkeypatch.setattr("ntl.training.trainer.decode_validation", lambda parts: found)
             return original(self, *args, **kwargs)
 
         monkeypatch.setattr(ObjectiveTrainer, "evaluation_loop", evaluation_loop)

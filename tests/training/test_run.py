@@ -22,7 +22,7 @@ from ntl.results import read_record
 from ntl.system.errors import Busy
 from ntl.training.checkpoints import is_taken, newest_whole, only_one
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 

@@ -14,7 +14,7 @@ from ntl.results import read_record
 from ntl.system.errors import UserError
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 SMALL_MODELS = {

@@ -19,7 +19,7 @@ from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import read_record
 from ntl.training.checkpoints import newest_whole
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.weights import whole_state
 

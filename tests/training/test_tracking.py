@@ -13,8 +13,8 @@ import pytest
 
 from ntl.config import Config, compose, run_id
 from ntl.results import read_record
-from ntl.training import tracking
-from ntl.training.tracking import MetricsFile, Mirror, read_metrics
+from ntl.training import record
+from ntl.training.record import MetricsFile, Mirror, read_metrics
 from ntl.training.train import train
 
 
@@ -107,7 +107,7 @@ def test_offline_without_a_key_and_never_a_prompt(wandb, tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client
+    monkeypatch.setattr(record, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client
     left = tmp_path / "wandb" / f"offline-run-20260101_000000-{tmp_path.name}"  # by a process that was interrupted
     left.mkdir(parents=True)
     (left / "run.wandb").write_bytes(b"the first steps")

@@ -14,7 +14,7 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import Row, in_turns
 from ntl.config import Config, build, compose
-from ntl.training.arguments import training_arguments
+from ntl.training.callbacks import training_arguments
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 

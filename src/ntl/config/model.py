@@ -50,7 +50,7 @@ class ModelConfig:
 class T5Config(ModelConfig):
     """T5 v1.0: tied embeddings, ReLU, relative positions. The shape is that of T5-Small."""
 
-    _target_: str = "ntl.models.t5.build"
+    _target_: str = "ntl.models.pretrained.build_t5"
     family: str = "t5"
     d_model: int = _size(512, "Width of the hidden states.")
     d_kv: int = _size(64, "Width of one attention head.")
@@ -65,7 +65,7 @@ class T5Config(ModelConfig):
 class T5RegressionConfig(T5Config):
     """T5 with one output on the decoder's last position (paper, Table 4)."""
 
-    _target_: str = "ntl.models.t5.build_regression"
+    _target_: str = "ntl.models.pretrained.build_t5_regression"
     family: str = "t5_regression"
     head: str = "regression"
 
@@ -87,7 +87,7 @@ class RTConfig(T5Config):
 class GPT2Config(ModelConfig):
     """GPT-2: learned positions, tied embeddings, GELU. The shape is that of GPT-2 Small."""
 
-    _target_: str = "ntl.models.causal.build_gpt2"
+    _target_: str = "ntl.models.pretrained.build_gpt2"
     family: str = "decoder"
     n_embd: int = _size(768, "Width of the hidden states.")
     n_layer: int = _size(12, "Layers.")
@@ -100,7 +100,7 @@ class GPT2Config(ModelConfig):
 class GPT2RegressionConfig(GPT2Config):
     """GPT-2 with one output on the last token."""
 
-    _target_: str = "ntl.models.causal.build_gpt2_regression"
+    _target_: str = "ntl.models.pretrained.build_gpt2_regression"
     family: str = "decoder_regression"
     head: str = "regression"
 
@@ -109,7 +109,7 @@ class GPT2RegressionConfig(GPT2Config):
 class CausalConfig(ModelConfig):
     """Any decoder-only model of transformers."""
 
-    _target_: str = "ntl.models.causal.build"
+    _target_: str = "ntl.models.pretrained.build_causal"
     family: str = "decoder"
     architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
     vocab_size: int = setting(0, _ROWS, "tokens", min=0)

@@ -17,7 +17,7 @@ import torch
 
 from ntl.config.loss import MaskConfig
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
-from ntl.models.special import pad_id
+from ntl.models.interface import pad_id
 from ntl.numbers.text import signed_log
 from ntl.objectives.masking import COPIES, with_copies
 

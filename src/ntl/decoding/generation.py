@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 
 from ntl.config.decoding import DecodingConfig
 from ntl.decoding.batches import Answer, Example, Read, text_of_answer
-from ntl.models.special import end_ids, pad_id
+from ntl.models.interface import end_ids, pad_id
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
 _IGNORED = {"_from_model_config", "transformers_version", "use_cache", "return_dict_in_generate"}

@@ -20,7 +20,7 @@ from ntl.config.decoding import TreeConfig
 from ntl.decoding.batches import Answer, Example, Read
 from ntl.decoding.number_head import write_value
 from ntl.decoding.tree import NumberTokens, read_numbers
-from ntl.models.special import end_ids
+from ntl.models.interface import end_ids
 from ntl.numbers import parse_number
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

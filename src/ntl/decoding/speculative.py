@@ -22,9 +22,8 @@ from transformers import DynamicCache
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.decoding.batches import Answer, Example, Read, text_of_answer
-from ntl.models.interface import lm_head
+from ntl.models.interface import end_ids, lm_head
 from ntl.models.mtp import Decoder, Heads
-from ntl.models.special import end_ids
 from ntl.system.errors import UserError
 
 SPECULATION = "speculation"

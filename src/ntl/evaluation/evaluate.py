@@ -8,8 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from ntl.config import build
+from ntl.config.composition import read_config
+from ntl.data.prepared import Prepared
+from ntl.evaluation.numeric import CONSTANTS
 from ntl.evaluation.predictions import json_value, read_predictions
+from ntl.evaluation.rules import RULES
+from ntl.evaluation.scores import sample_key, score_predictions
+from ntl.evaluation.textual import exact_matches, rouge_scores
 from ntl.results.record import RECORD, find_run, read_record
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
@@ -17,6 +28,7 @@ from ntl.system.files import sha256_of
 
 PREDICTIONS = "predictions.jsonl"
 UNBOUNDED = 10_000
+TOLD = ("question", "answer", "prediction")  # of a wrong answer, beside its error
 Row = dict[str, Any]
 OTHER_FILE = (
     "warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs): edited, "
@@ -44,8 +56,6 @@ def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
 
     UserError: a bad file.
     """
-    from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
-
     metrics = score_predictions(path, rule).metrics
     if rule and not any(name.endswith(f"@{rule}") for name in metrics):
         raise UserError(f"--rule {rule}: answers of this run are no numbers, which a rule could read; leave it out")
@@ -57,14 +67,12 @@ def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
 
 def _print_tables(metrics: Mapping[str, float], rule: str) -> None:
     """One table per split: each metric under each rule and for constant answers. Headings are suffixes of keys."""
-    from ntl.evaluation.numeric import CONSTANTS
-
     suffixes = ("", "@paper", f"@{rule}", *(f":{name}" for name in (*CONSTANTS, *REFERENCES)))
     shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
         names = (name.partition("/")[2] for name in metrics if name.startswith(f"{split}/"))
         known = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
-        rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}")) for suffix in shown)] for name in known)
+        rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}", "")) for suffix in shown)] for name in known)
         _print_table(split, ["metric", *(suffix or "default" for suffix in shown)], rows, left=1)
     if any("/misread@paper" in name for name in metrics):
         print("misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234")
@@ -74,19 +82,12 @@ def _print_tables(metrics: Mapping[str, float], rule: str) -> None:
         print(f":{RIDGE}: a linear model of the characters of the question (ntl.evaluation.ridge)")
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "undefined" if math.isnan(value) else f"{value:.5g}"
+def _cell(value: float | str) -> str:
+    return value if isinstance(value, str) else "undefined" if math.isnan(value) else f"{value:.5g}"
 
 
 def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> None:
     """The first ``left`` columns are aligned on the left, the others on the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(headings):
         table.add_column(name, overflow="fold", no_wrap=name == "metric", justify="left" if index < left else "right")
@@ -102,14 +103,10 @@ def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
     if as_json:
         print(json.dumps(worst, indent=1))
         return
-    headings = ["question", "answer", "prediction", "error"]
     for split, found in worst.items():
-        rows = ([*(row[name] for name in headings[:3]), _error(row["error"])] for row in found)
-        _print_table(f"{split}, the worst", headings, rows, left=3)
-
-
-def _error(value: float | str | None) -> str:
-    return "-" if value is None else f"{float(value):.6g}"
+        errors = ("-" if row["error"] is None else f"{float(row['error']):.6g}" for row in found)
+        rows = ([row[name] for name in TOLD] + [error] for row, error in zip(found, errors, strict=True))
+        _print_table(f"{split}, the worst", [*TOLD, "error"], rows, left=3)
 
 
 def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
@@ -121,37 +118,31 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
 
     UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
     """
-    from ntl.evaluation.scores import sample_key
-
     header, rows = read_predictions(path)
     if header["metrics"] == "likelihood":
         raise UserError(f"{path}: plain text has no answers")
     errors = _of_numbers(rows) if header["metrics"] == "number" else _of_texts(rows)
-    wrong = [(row, error) for row, error in zip(rows, errors, strict=True) if error is not None]
+    wrong = [{**row, "error": error} for row, error in zip(rows, errors, strict=True) if error is not None]
     orders = {
-        "worst": sorted(wrong, key=lambda pair: math.inf if math.isnan(pair[1]) else -pair[1]),
-        "typical": sorted(wrong, key=lambda pair: sample_key(pair[0]["id"])),
+        "worst": sorted(wrong, key=lambda row: math.inf if math.isnan(row["error"]) else -row["error"]),
+        "typical": sorted(wrong, key=lambda row: sample_key(row["id"])),
     }
     splits = dict.fromkeys(row["split"] for row in rows)
     chosen = {
-        name: {split: [pair for pair in order if pair[0]["split"] == split][:count] for split in splits}
+        name: {split: [row for row in order if row["split"] == split][:count] for split in splits}
         for name, order in orders.items()
     }
-    asked = _questions(path.parent, [row for part in chosen.values() for found in part.values() for row, _ in found])
+    asked = _questions(path.parent, [row for part in chosen.values() for found in part.values() for row in found])
 
-    def told(row: Row, error: float) -> Row:
-        answers = {name: row[name] for name in ("answer", "prediction")}
-        return {"question": asked[row["split"], row["id"]], **answers, "error": json_value(error)}
+    def told(row: Row) -> Row:
+        row = {**row, "question": asked[row["split"], row["id"]]}
+        return {name: row[name] for name in TOLD} | {"error": json_value(row["error"])}
 
-    return {
-        name: {split: [told(*pair) for pair in found] for split, found in part.items()} for name, part in chosen.items()
-    }
+    return {name: {split: [*map(told, found)] for split, found in part.items()} for name, part in chosen.items()}
 
 
 def _of_numbers(rows: list[Row]) -> list[float | None]:
     # The error of each row; None where the answer is right, or cannot be read itself.
-    from ntl.evaluation.rules import RULES
-
     rule = RULES["default"]
     pairs = [(rule.extract(row["prediction"]), rule.extract(row["answer"])) for row in rows]
     return [
@@ -161,8 +152,6 @@ def _of_numbers(rows: list[Row]) -> list[float | None]:
 
 
 def _of_texts(rows: list[Row]) -> list[float | None]:
-    from ntl.evaluation.textual import exact_matches, rouge_scores
-
     texts = [row["prediction"] for row in rows], [row["answer"] for row in rows]
     scored = zip(exact_matches(*texts), rouge_scores(*texts), strict=True)
     return [None if is_right else 1.0 - rouge["rouge1"].fmeasure for is_right, rouge in scored]
@@ -170,9 +159,6 @@ def _of_texts(rows: list[Row]) -> list[float | None]:
 
 def _questions(folder: Path, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
     """The questions by split and id, from the data that the run was trained on."""
-    from ntl.config.composition import read_config
-    from ntl.data.prepared import Prepared
-
     config, record = read_config(folder), folder / RECORD
     prepared = Prepared(build(config.dataset), config.data_dir)
     files = read_record(record).data.get("files") if record.is_file() else None

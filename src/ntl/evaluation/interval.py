@@ -14,12 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = Fraction(9, 10)  # of the metrics coverage_90 and width_90
+Spreads = Sequence[float | None]
 
 
 def least_answers(level: float | Fraction) -> int:
@@ -53,14 +54,12 @@ class Calibration:
     least_spread: float | None = None
 
     @classmethod
-    def from_errors(
-        cls, errors: ArrayLike, spreads: Sequence[float | None] = (), least_spread: float | None = None
-    ) -> "Calibration":
+    def from_errors(cls, errors: ArrayLike, spreads: Spreads = (), least_spread: float | None = None) -> Self:
         """From |prediction - answer| (n,) and the spreads (n,)."""
         return cls(sorted(cls([], least_spread).scores_of(errors, spreads).tolist()), least_spread)
 
     @classmethod
-    def from_header(cls, stored: Mapping[str, Any]) -> "Calibration":
+    def from_header(cls, stored: Mapping[str, Any]) -> Self:
         """As a predictions file has it: null is inf."""
         return cls([math.inf if score is None else float(score) for score in stored["scores"]], stored["least_spread"])
 
@@ -70,13 +69,13 @@ class Calibration:
         scores = [score if math.isfinite(score) else None for score in self.scores]
         return {"scores": scores, "least_spread": self.least_spread}
 
-    def units(self, spreads: Sequence[float | None], count: int) -> NDArray[np.float64]:
+    def units(self, spreads: Spreads, count: int) -> NDArray[np.float64]:
         """What an error is divided by, (count,)."""
         if self.least_spread is None:
             return np.ones(count)
         return np.maximum(np.array(spreads, dtype=np.float64), self.least_spread)
 
-    def scores_of(self, errors: ArrayLike, spreads: Sequence[float | None] = ()) -> NDArray[np.float64]:
+    def scores_of(self, errors: ArrayLike, spreads: Spreads = ()) -> NDArray[np.float64]:
         """The scores (n,) of answers."""
         errors = np.asarray(errors, dtype=np.float64)
         return np.nan_to_num(errors / self.units(spreads, len(errors)), nan=np.inf, posinf=np.inf)
@@ -85,7 +84,7 @@ class Calibration:
         """Half the width of an interval. ValueError of ``conformal_quantile``."""
         return conformal_quantile(self.scores, level) * float(self.units([spread], 1)[0])
 
-    def metrics(self, errors: ArrayLike, spreads: Sequence[float | None] = ()) -> dict[str, float]:
+    def metrics(self, errors: ArrayLike, spreads: Spreads = ()) -> dict[str, float]:
         """Of test answers: the share whose interval of level 0.9 holds the true answer, and the mean width.
 
         An answer without a number has no interval: it is not covered, and has no width. NaN where there are too few

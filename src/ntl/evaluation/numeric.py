@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from functools import reduce
 from statistics import median
@@ -59,7 +59,6 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
     """The metrics of `number_metrics` for compared pairs."""
     valid, nonzero = pairs.valid, pairs.nonzero
     good = pairs.take(valid)
-    exact = good.answer.dtype == object
     with np.errstate(all="ignore"):
         clipped = np.where(valid, np.minimum(pairs.relative, 100.0), 100.0)
         mse = _mean(good.error**2)
@@ -68,14 +67,14 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "mae": _mean(good.error),
             "mse": mse,
             "rmse": math.sqrt(mse),
-            "r2": _exact_r2(good.prediction, good.answer) if exact else _r2(good.error, good.answer),
-            "median_error": _median(good.error),
+            "r2": _r2(good.error, good.answer, good.prediction),
+            "median_error": _mean(good.error, np.median),
             "log_mae": _mean(np.abs(good.log_error)),
             "log_r2": _r2(good.log_error, good.log_answer),
             "pearson": _pearson(good.prediction, good.answer, rule.short_correlation),
             "spearman": _pearson(_ranks(good.prediction), _ranks(good.answer), rule.short_correlation),
             "mape": _mean_over_cells(pairs.relative, valid & nonzero, nonzero, groups),
-            "mape_median": _median(good.relative[good.nonzero]),
+            "mape_median": _mean(good.relative[good.nonzero], np.median),
             "mape_clipped": _mean_over_cells(clipped, nonzero, nonzero, groups),
             "within_1_percent": _mean(pairs.within),
             "unparsable": _mean(~valid),
@@ -83,26 +82,21 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
         }
 
 
-def _mean(values: NDArray) -> float:
-    return float(np.mean(values)) if len(values) else math.nan
+def _mean(values: NDArray, average: Callable[[NDArray], Any] = np.mean) -> float:
+    return float(average(values)) if len(values) else math.nan
 
 
-def _median(values: NDArray) -> float:
-    return float(np.median(values)) if len(values) else math.nan
-
-
-def _r2(error: NDArray, answer: NDArray) -> float:
+def _r2(error: NDArray, answer: NDArray, prediction: Sequence[Any] | NDArray = ()) -> float:
+    """R² of floats by their errors, and of decimals by their differences from the predictions."""
     if len(answer) == 0 or answer.min() == answer.max():
         return math.nan
-    return float(1 - np.sum(error**2) / np.sum((answer - answer.mean()) ** 2))
-
-
-def _exact_r2(prediction: NDArray, answer: NDArray) -> float:
-    if len(answer) == 0 or answer.min() == answer.max():
-        return math.nan
-    deviations, unit = _centered(answer)
-    errors = [float(WIDE.divide(WIDE.subtract(p, a), unit)) for p, a in zip(prediction, answer, strict=True)]
-    return float(1 - np.sum(np.square(errors)) / np.sum(deviations**2))
+    if answer.dtype == object:
+        deviations, unit = _centered(answer)
+        differences = (WIDE.subtract(p, a) for p, a in zip(prediction, answer, strict=True))
+        error = np.array([float(WIDE.divide(each, unit)) for each in differences])
+    else:
+        deviations = answer - answer.mean()
+    return float(1 - np.sum(error**2) / np.sum(deviations**2))
 
 
 def _centered(values: NDArray) -> tuple[NDArray, Decimal]:

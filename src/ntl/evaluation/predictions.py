@@ -38,7 +38,6 @@ _ROWS = {
     "likelihood": {"split", "id", "tokens", "numbers", "right", "ce", "error", "mean_error"},
 }
 TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")
-FIRST_ROW_LINE = 2
 
 
 def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -66,7 +65,7 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
     if header["schema"] != SCHEMA:
         raise UserError(f"{path}:1: schema {header['schema']} is not {SCHEMA}, the one this version reads")
     seen: dict[tuple[str, str], int] = {}
-    for number, row in enumerate(rows, FIRST_ROW_LINE):
+    for number, row in enumerate(rows, 2):
         if lacking := sorted(_ROWS[header["metrics"]] - row.keys()):
             raise UserError(f"{path}:{number}: the row lacks {lacking[0]!r}")
         if wrong := next((name for name in sorted(_ANSWER) if not isinstance(row.get(name, ""), str)), ""):

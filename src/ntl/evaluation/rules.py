@@ -16,11 +16,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from decimal import Context, Decimal, DecimalException
 from fractions import Fraction
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,6 @@ from ntl.numbers.written import CURRENCY, EXACT, EXPONENT, FOLDED, RUN, last_box
 ANSWER_MARK = "####"  # GSM8K: the final answer stands after it
 
 PAPER_CLIP = 1e10  # original code: predictions are clipped to ±1e10, answers are not
-PAPER_RTOL, PAPER_ATOL = 1e-5, 1e-8  # original code: np.isclose with its defaults
-
 # An operation of `decimal` is exact before it is rounded to the precision of the context, so 50 digits are enough for
 # the difference of numbers of any length. The number grammar keeps exponents well within the context's range.
 WIDE = Context(prec=50)
@@ -127,8 +124,7 @@ def _decimal(found: re.Match[str], magnitudes: bool, percent: bool) -> Decimal |
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(NamedTuple):
     """N compared examples. All arrays are (N,); every float array is NaN where `valid` is False, except `log_answer`.
 
     valid: bool, the prediction was parsed. correct, within: bool, equal, and within 1% of the answer (False where
@@ -151,11 +147,10 @@ class Pairs:
 
     def take(self, chosen: NDArray | Sequence[int]) -> "Pairs":
         """The examples of a boolean mask (N,) or of a list of positions."""
-        return Pairs(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+        return Pairs(*(column[chosen] for column in self))
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRule:
+class AnswerRule(NamedTuple):
     """How a text becomes a number (None where it holds no answer), and how numbers are compared.
 
     short_correlation: what Pearson and Spearman are with fewer than two valid pairs.
@@ -175,7 +170,7 @@ def get_rule(name: str) -> AnswerRule:
         raise ValueError(f"unknown answer rule {name!r}: choose one of {known}")
     if not options:
         return RULES[rule]
-    return replace(RULES[rule], name=name, extract=partial(_extract_default, **dict.fromkeys(options, True)))
+    return RULES[rule]._replace(name=name, extract=partial(_extract_default, **dict.fromkeys(options, True)))
 
 
 def extract_answer(text: str, rule: str = "default") -> Decimal | None:
@@ -234,7 +229,7 @@ def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[De
     with np.errstate(all="ignore"):
         prediction = np.clip(_floats(predictions), -PAPER_CLIP, PAPER_CLIP)
         error, nonzero = np.abs(prediction - answer), answer != 0
-        correct = np.isclose(prediction, answer, rtol=PAPER_RTOL, atol=PAPER_ATOL)
+        correct = np.isclose(prediction, answer)  # original code: with its defaults
         within, relative = 100 * error <= np.abs(answer), np.where(nonzero, 100 * error / np.abs(answer), np.nan)
         logs = signed_log(prediction) - signed_log(answer), signed_log(answer)
     return Pairs(~np.isnan(prediction), correct, within, nonzero, prediction, answer, *logs, error, relative)

@@ -28,6 +28,7 @@ from ntl.evaluation.textual import (
 from ntl.results import pack_bits
 from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError
+from ntl.system.files import sha256_of
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
 TRUTH_METRICS = ("rmse", "mae")  # also against the noise-free truth
@@ -38,6 +39,8 @@ CONSTANT_METRICS = (
 DEFAULT = "default"
 _RULE = RULES[DEFAULT]  # of groups, truths and reference answers
 _ANY_TEXT = ("utf-8", "surrogatepass")
+Row = Mapping[str, Any]
+Found = tuple[dict[str, float], NDArray[np.bool_], dict[str, dict[str, float]]]  # metrics, correct, groups of a split
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,56 +69,6 @@ class Scores:
     rules: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """The rows of one split, and where its scores go."""
-
-    name: str
-    rows: Sequence[Mapping[str, Any]]
-    path: Path
-    header: Mapping[str, Any]
-    scores: Scores
-    rules: Sequence[AnswerRule]
-
-    def column(self, key: str) -> list[Any]:
-        return [row[key] for row in self.rows]
-
-    def whole_column(self, key: str) -> list[Any]:
-        """A column that all rows have, else nothing."""
-        return self.column(key) if all(key in row for row in self.rows) else []
-
-    @property
-    def groups(self) -> list[str | None]:
-        return [row.get("group") for row in self.rows]
-
-    def numbers(self, key: str, rule: AnswerRule, rows: Sequence[Mapping[str, Any]] = ()) -> list[Decimal]:
-        values: list[Decimal] = []
-        for row in rows or self.rows:
-            value = rule.extract(row[key])
-            if value is None:
-                where = f"{self.path}: {self.name} {row['id']}"
-                raise UserError(f"{where}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
-            values.append(value)
-        return values
-
-    def add(self, values: Mapping[str, float], suffix: str = "", metrics: Sequence[str] = ()) -> None:
-        for metric in metrics or values:
-            key = f"{self.name}/{metric}{suffix}"
-            metric_of(key)  # an error where the list of metrics lacks it
-            self.scores.metrics[key] = values[metric]
-
-    def add_reference(
-        self, given: Sequence[Decimal], answers: Sequence[Decimal], suffix: str, metrics: Sequence[str] = ()
-    ) -> None:
-        """Scores of reference answers, which no model has given."""
-        found = pair_metrics(_RULE.compare(given, answers), _RULE, self.groups if not metrics else None)
-        self.add(found, suffix, metrics or CONSTANT_METRICS)
-
-    def add_constants(self, answers: Sequence[Decimal], key: str = "", metrics: Sequence[str] = ()) -> None:
-        for name, text in self.header["baselines"].items():
-            self.add_reference([Decimal(text)] * len(answers), answers, f"{key}:{name}", metrics)
-
-
 def score_predictions(path: str | Path, rule: str = "") -> Scores:
     """Score a predictions.jsonl, from that file alone; numbers by this rule (`get_rule`), too, where it is given.
 
@@ -125,22 +78,33 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}: no predictions after the header; decode the run again")
-    versions, score = _KINDS[header["metrics"]]
-    scores = Scores({}, predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(), rules=dict(versions))
-    splits: dict[str, list[Mapping[str, Any]]] = {}
+    versions = {"number": NUMBER_VERSIONS, "text": TEXT_VERSIONS, "likelihood": {}}[header["metrics"]]
+    scores = Scores({}, predictions_sha256=sha256_of(path), rules=dict(versions))
+    splits: dict[str, list[Row]] = {}
     for row in rows:
         splits.setdefault(row["split"], []).append(row)
     for name, mine in splits.items():
-        split = _Split(name, mine, path, header, scores, rules)
         # Runs with equal hashes can be paired example by example.
-        scores.ids_sha256[name] = hashlib.sha256("\n".join(split.column("id")).encode(*_ANY_TEXT)).hexdigest()
-        if malformed := split.whole_column("malformed"):
-            split.add({"malformed": fmean(count > 0 for count in malformed)})
-        if covered := split.whole_column("covered"):
-            split.add({"covered": fmean(covered)})
-        if counted := split.whole_column("speculation"):
-            split.add(speculation_metrics(counted))
-        score(split)
+        scores.ids_sha256[name] = hashlib.sha256("\n".join(row["id"] for row in mine).encode(*_ANY_TEXT)).hexdigest()
+        metrics: dict[str, float] = {}
+        if malformed := _whole_column(mine, "malformed"):
+            metrics["malformed"] = fmean(count > 0 for count in malformed)
+        if covered := _whole_column(mine, "covered"):
+            metrics["covered"] = fmean(covered)
+        if counted := _whole_column(mine, "speculation"):
+            metrics |= speculation_metrics(counted)
+        if header["metrics"] == "likelihood":
+            size, digits = header["bytes"].get(name, 0), header.get("digits") is True
+            metrics |= likelihood_metrics(mine, size, digits=digits)
+        else:
+            given = mine, header, f"{path}: {name}", rules
+            found, correct, groups = _score_numbers(*given) if header["metrics"] == "number" else _score_texts(mine)
+            metrics, scores.correct[name] = metrics | found, pack_bits(correct)
+            if groups:
+                scores.groups[name] = groups
+        for metric, value in metrics.items():
+            metric_of(key := f"{name}/{metric}")  # an error where the list of metrics lacks it
+            scores.metrics[key] = value
     return scores
 
 
@@ -157,74 +121,75 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"tokens_per_forward": tokens / forwards, **shares}
 
 
-def _score_numbers(split: _Split) -> None:
-    texts, groups, name = split.column("prediction"), split.groups, split.name
+def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence[AnswerRule]) -> Found:
+    texts, groups = [row["prediction"] for row in rows], [row.get("group") for row in rows]
+    metrics: dict[str, float] = {}
+
+    def add(values: Mapping[str, float], suffix: str, names: Sequence[str] = ()) -> None:
+        metrics.update({f"{name}{suffix}": values[name] for name in names or values})
+
+    def numbers(key: str, rule: AnswerRule = _RULE, rows: Sequence[Row] = rows) -> list[Any]:
+        values = [rule.extract(row[key]) for row in rows]
+        if None in values:
+            row = rows[values.index(None)]
+            raise UserError(f"{where} {row['id']}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
+        return values
+
     compared = {}
-    for rule in split.rules:
-        predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
+    for rule in rules:
+        predictions, answers = [rule.extract(text) for text in texts], numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
-        split.add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
+        add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
     for rule, (_, read, _) in compared.items():
         if wrong := fmean(float(one) != float(other) for one, other in zip(read, compared[DEFAULT][1], strict=True)):
-            split.add({"misread": wrong}, _suffix(rule))
-    if any(ANSWER_MARK in answer for answer in split.column("answer")):
-        split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
+            metrics[f"misread{_suffix(rule)}"] = wrong
+    if any(ANSWER_MARK in row["answer"] for row in rows):
+        metrics["marked"] = fmean(ANSWER_MARK in text for text in texts)
     predictions, answers, pairs = compared[DEFAULT]
-    if (stored := split.header.get("calibration")) and name != "validation":
-        split.add(Calibration.from_header(stored).metrics(pairs.error, [row.get("sd") for row in split.rows]))
-    split.scores.correct[name] = pack_bits(pairs.correct)
-    for group, mine in _members(groups):
-        values = pair_metrics(pairs.take(mine), _RULE)
-        split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
-    split.add_constants(answers)
-    if split.whole_column("shortcut"):
-        taken = split.numbers("shortcut", _RULE)
-        split.add_reference(taken, answers, f":{SHORTCUT}")
+    if (stored := header.get("calibration")) and rows[0]["split"] != "validation":
+        metrics |= Calibration.from_header(stored).metrics(pairs.error, [row.get("sd") for row in rows])
+    # Answers that no model has given: constants, and columns of the file.
+    constants = {f":{name}": Decimal(text) for name, text in header["baselines"].items()}
+    references: dict[str, list[Decimal]] = {suffix: [value] * len(rows) for suffix, value in constants.items()}
+    references |= {f":{key}": numbers(key) for key in (SHORTCUT, RIDGE) if _whole_column(rows, key)}
+    for suffix, given in references.items():
+        add(pair_metrics(_RULE.compare(given, answers), _RULE, groups), suffix, CONSTANT_METRICS)
+    if taken := references.get(f":{SHORTCUT}"):
         wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
-        if wrong:
-            split.add({"wrong_as_shortcut": fmean(wrong)})
-    if split.whole_column(RIDGE):
-        split.add_reference(split.numbers(RIDGE, _RULE), answers, f":{RIDGE}")
-    if scored := [row["crps"] for row in split.rows if "crps" in row]:
-        split.add({"crps": fmean(scored)})
-    if known := [row for row in split.rows if "truth" in row]:
-        truths = split.numbers("truth", _RULE, known)
-        pairs = _RULE.compare([_RULE.extract(row["prediction"]) for row in known], truths)
-        split.add(pair_metrics(pairs, _RULE), "_truth", TRUTH_METRICS)
-        split.add_constants(truths, "_truth", TRUTH_METRICS)
+        metrics |= {"wrong_as_shortcut": fmean(wrong)} if wrong else {}
+    if scored := [row["crps"] for row in rows if "crps" in row]:
+        metrics["crps"] = fmean(scored)
+    if known := [row for row in rows if "truth" in row]:
+        truths = numbers("truth", rows=known)
+        given = {"": [_RULE.extract(row["prediction"]) for row in known]}
+        for suffix, values in (given | {suffix: [value] * len(known) for suffix, value in constants.items()}).items():
+            add(pair_metrics(_RULE.compare(values, truths), _RULE), f"_truth{suffix}", TRUTH_METRICS)
+    of_groups = {group: pair_metrics(pairs.take(mine), _RULE) for group, mine in _members(rows)}
+    return metrics, pairs.correct, {g: {name: of[name] for name in GROUP_METRICS} for g, of in of_groups.items()}
 
 
-def _score_texts(split: _Split) -> None:
-    predictions, answers = split.column("prediction"), split.column("answer")
-    counts = list(map(TokenCounts, *map(split.whole_column, TOKENS)))
+def _score_texts(rows: Sequence[Row]) -> Found:
+    predictions, answers = ([row[name] for row in rows] for name in ("prediction", "answer"))
+    counts, metrics = list(map(TokenCounts, *(_whole_column(rows, name) for name in TOKENS))), {}
     for rule in TEXT_RULES:
-        split.add(text_metrics(predictions, answers, rule=rule), _suffix(rule))
-        if counts:
-            split.add({"token_accuracy": token_accuracy(counts, rule=rule)}, _suffix(rule))
+        found = text_metrics(predictions, answers, rule=rule)
+        found |= {"token_accuracy": token_accuracy(counts, rule=rule)} if counts else {}
+        metrics |= {f"{name}{_suffix(rule)}": value for name, value in found.items()}
     matches = np.array(exact_matches(predictions, answers))
-    split.scores.correct[split.name] = pack_bits(matches)
-    for group, mine in _members(split.groups):
-        values = {"exact_match": float(matches[mine].mean()), "count": float(mine.sum())}
-        split.scores.groups.setdefault(split.name, {})[group] = values
+    of_groups = {group: matches[mine] for group, mine in _members(rows)}
+    return metrics, matches, {g: {"exact_match": float(m.mean()), "count": float(len(m))} for g, m in of_groups.items()}
 
 
-def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _members(rows: Sequence[Row]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each group, and which rows are in it."""
-    each = np.array(groups, dtype=object)
+    groups = np.array([row.get("group") for row in rows], dtype=object)
     for group in sorted({group for group in groups if group is not None}):
-        yield group, each == group
+        yield group, groups == group
 
 
-def _score_likelihood(split: _Split) -> None:
-    size, digits = split.header["bytes"].get(split.name, 0), split.header.get("digits") is True
-    split.add(likelihood_metrics(split.rows, size, digits=digits))
-
-
-_KINDS = {
-    "number": (NUMBER_VERSIONS, _score_numbers),
-    "text": (TEXT_VERSIONS, _score_texts),
-    "likelihood": ({}, _score_likelihood),
-}
+def _whole_column(rows: Sequence[Row], key: str) -> list[Any]:
+    """A column that all rows have, else nothing."""
+    return [row[key] for row in rows] if all(key in row for row in rows) else []
 
 
 def _suffix(rule: str) -> str:

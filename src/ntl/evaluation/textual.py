@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import TEXT
@@ -88,27 +89,20 @@ def tokens_of(text: str) -> list[str]:
     return regex.findall(_TOKEN, unicodedata.normalize("NFC", text).translate(FOLDED))
 
 
-class _Words:
-    """``tokens_of`` in lower case, English words stemmed; other signs only where there is nothing else."""
-
-    def __init__(self) -> None:
-        from rouge_score.tokenizers import DefaultTokenizer
-
-        self.english = DefaultTokenizer(use_stemmer=True)
-
-    def tokenize(self, text: str) -> list[str]:
-        found = tokens_of(text.lower())
-        words = [token for token in found if token[-1].isalnum() or len(token) > 1] or found
-        return [self.english.tokenize(word)[0] if word.isascii() and word.isalpha() else word for word in words]
-
-
 def rouge_scores(predictions: Sequence[str], answers: Sequence[str], *, any_script: bool = True) -> list[Any]:
     """Name -> precision, recall and fmeasure of ROUGE, for each of N texts. UserError: rouge-score is not installed."""
     with needs("train"):
         from rouge_score.rouge_scorer import RougeScorer
         from rouge_score.tokenizers import DefaultTokenizer
-    words: Any = _Words() if any_script else DefaultTokenizer(use_stemmer=True)
-    scorer = RougeScorer(list(_ROUGE), tokenizer=words)
+    english: Any = DefaultTokenizer(use_stemmer=True)
+
+    def words_of(text: str) -> list[str]:
+        """``tokens_of`` in lower case, English words stemmed; other signs only where there is nothing else."""
+        found = tokens_of(text.lower())
+        words = [token for token in found if token[-1].isalnum() or len(token) > 1] or found
+        return [english.tokenize(word)[0] if word.isascii() and word.isalpha() else word for word in words]
+
+    scorer = RougeScorer(list(_ROUGE), tokenizer=SimpleNamespace(tokenize=words_of) if any_script else english)
     return [scorer.score(answer, prediction) for prediction, answer in zip(predictions, answers, strict=True)]
 
 
@@ -135,15 +129,13 @@ def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> f
     With rule="paper" it is the mean over batches of 64. As in the original code each row has ten more tokens, the
     padding after the longest label of its batch: correct unless the answer continues there.
     """
-    batches = TEXT_RULES[rule].batches(len(counts))
-    return fmean(_share(counts[batch], TEXT_RULES[rule].padding) for batch in batches)
-
-
-def _share(batch: Sequence[TokenCounts], padding: int) -> float:
-    longest = max(row.total for row in batch)
-    beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch)
-    padded = len(batch) * padding
-    return (sum(row.correct for row in batch) + padded - beyond) / (sum(row.total for row in batch) + padded)
+    padding, shares = TEXT_RULES[rule].padding, []
+    for batch in (counts[each] for each in TEXT_RULES[rule].batches(len(counts))):
+        longest, padded = max(row.total for row in batch), len(batch) * padding
+        beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch)
+        correct, total = sum(row.correct for row in batch), sum(row.total for row in batch)
+        shares.append((correct + padded - beyond) / (total + padded))
+    return fmean(shares)
 
 
 def exact_matches(predictions: Sequence[str], answers: Sequence[str]) -> list[bool]:

@@ -65,9 +65,3 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     for name, layer in layers:
         state[name] = state[name] + layer.get_delta_weight("default").cpu().to(state[name].dtype)
     return state
-
-
-def load_trained(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:
-    """Load what ``trained_state`` returned of the same model."""
-    for name, tensor in trained_state(model).items():
-        tensor.copy_(state[name])

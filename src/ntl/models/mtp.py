@@ -8,7 +8,7 @@ Shapes: B batch, T sequence length, D hidden size.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ntl.system.errors import UserError
 from ntl.system.hub import SHARDS, WEIGHTS, snapshot, weight_files
 
 PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
+Stored = dict[str, Tensor]
 
 
 class SequentialHead(nn.Module):
@@ -76,11 +77,10 @@ class Decoder:
         self.number(self.blocks)
         return [block for index, block in enumerate(blocks) if index not in indices]
 
-    def copies(self, count: int) -> list[nn.Module]:
-        return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
-
-    def fresh(self, count: int) -> list[nn.Module]:
-        """Return random blocks of the type of the last one, from models of the same config."""
+    def new(self, count: int, *, copies: bool) -> list[nn.Module]:
+        """Return blocks of the type of the last one: copies of it, or random ones from models of the same config."""
+        if copies:
+            return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
         wanted, found = self.layer_type(len(self.blocks) - 1), []
         while len(found) < count:
             other = Decoder(type(self.model)(copy.deepcopy(self.model.config)).to(self.model.dtype))
@@ -143,14 +143,13 @@ def add_heads(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
             "objective=next_token, or a model without experts."
         )
+    copies = copies or bool(source)
     if config.kind != "shared":
         decoder.model.mtp_config = config  # that of the heads that can draft
-    if config.heads > 1 and config.kind != "shared":
-        stored = _stored(source)
-        if config.kind == "sequential":
-            _add_sequential(decoder, config, source, stored, copies=copies or bool(source))
-        else:
-            _add_parallel(decoder, config, source, stored, say, copies=copies or bool(source))
+        if config.heads > 1 and config.kind == "sequential":
+            _add_sequential(decoder, config, source, copies=copies)
+        elif config.heads > 1:
+            _add_parallel(decoder, config, source, say, copies=copies)
     return model if hasattr(model, "mtp") else carry_heads(model, source, say)
 
 
@@ -163,7 +162,7 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     lost = sorted(stored.keys() - model.state_dict().keys())
     if heads := [name for name in lost if name.startswith(PARALLEL)]:
         say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
-    carried = _tensors(stored, [name for name in lost if ".mtp." in f".{name}"])
+    carried = {name: stored[name] for name in lost if not name.startswith(PARALLEL)}
     for name, tensor in carried.items():
         *parents, leaf = name.split(".")
         module: nn.Module = model
@@ -175,24 +174,24 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     modules = f"model {source}: its modules for multi-token prediction"
     if carried:
         say(f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them.")
-    elif stored and getattr(model.config, "num_mtp_layers", None):
+    elif source and getattr(model.config, "num_mtp_layers", None):
         model.config.num_mtp_layers = 0
         say(f"{modules} are left out, and num_mtp_layers is 0.")
     return model
 
 
-def _add_parallel(
-    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any, *, copies: bool
-) -> None:
-    model, count, width = decoder.model, config.heads - 1, decoder.model.config.hidden_size
-    has_heads = any(name.startswith(PARALLEL) for name in stored)
+def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, copies: bool) -> None:
+    model, count, stored = decoder.model, config.heads - 1, _stored(source)
+    has_heads, width = any(name.startswith(PARALLEL) for name in stored), model.config.hidden_size
     heads: list[Any]
     if config.variant == "linear":
         heads = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
         for head in heads:
             nn.init.eye_(head.weight)
+    elif has_heads:
+        heads = decoder.new(count, copies=True)
     else:
-        heads = decoder.copies(count) if has_heads else _split_off(decoder, config, source, say, copies=copies)
+        heads = _split_off(decoder, config, source, say, copies=copies)
     decoder.number(heads, len(decoder.blocks))
     model.mtp_heads = nn.ModuleList(heads)
     if has_heads:
@@ -209,7 +208,7 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
         say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
         keep_depth = True
     if keep_depth:
-        return decoder.copies(count) if copies else decoder.fresh(count)
+        return decoder.new(count, copies=copies)
     first = depth - config.heads
     trunk = list(range(first))
     if source:  # head 1 is the learned last block, and the others are copies of it
@@ -218,26 +217,32 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
             f"objective=mtp: {count} of the {depth} learned blocks are removed, so that the number of weights stays "
             "as it is; objective.keep_depth=true keeps them."
         )
-        return decoder.copies(count)
+        return decoder.new(count, copies=True)
     if len({(type(decoder.blocks[index]), decoder.layer_type(index)) for index in range(first, depth)}) > 1:
         raise UserError("objective=mtp: the last blocks differ in type; set objective.keep_depth=true.")
     return decoder.keep([*trunk, first])
 
 
-def _add_sequential(
-    decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], *, copies: bool
-) -> None:
-    model, count = decoder.model, config.heads - 1
+def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies: bool) -> None:
+    model, count, stored = decoder.model, config.heads - 1, _stored(source)
     model.config.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
         model.config.mtp_layer_types = [kind] * count
     model.mtp = nn.Module()
     is_own = f"{SEQUENTIAL}0.eh_proj.weight" in stored
     if not is_own and any(name.startswith("mtp.") for name in stored):  # a published model's own names
-        model.mtp.layers = _published_heads(model, source, config)
+        try:
+            from transformers.modeling_layers import MtpModel
+
+            model.mtp.layers = MtpModel.from_pretrained(model).layers.to(model.dtype)
+        except (ImportError, RuntimeError, ValueError) as error:
+            raise UserError(
+                f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
+                f"{config.heads} (head 1 is the model, each further one a module): {str(error).splitlines()[0]}"
+            ) from error
         return
     width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
-    blocks = decoder.copies(count) if copies else decoder.fresh(count)
+    blocks = decoder.new(count, copies=copies)
     heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)
@@ -245,42 +250,20 @@ def _add_sequential(
         _load(model.mtp.layers, SEQUENTIAL, stored, source, config)
 
 
-def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleList:
-    try:
-        from transformers.modeling_layers import MtpModel
-
-        return MtpModel.from_pretrained(model).layers.to(model.dtype)
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
-            f"{config.heads} (head 1 is the model, each further one a module): {str(error).splitlines()[0]}"
-        ) from error
-
-
-def _stored(source: str) -> dict[str, Path]:
-    """Return the names of the stored weights, each with its file."""
+def _stored(source: str) -> Stored:
+    """Return the stored weights of heads by name: ours, and what a published model has under ``mtp``."""
     folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
-    if not folder or not any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
-        return {}
-    found = {}
-    for path in weight_files(folder):
-        if path.suffix == ".safetensors":
+    found: Stored = {}
+    if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
+        for path in (each for each in weight_files(folder) if each.suffix == ".safetensors"):
             with safe_open(path, framework="pt") as file:
-                found |= dict.fromkeys(file.keys(), path)
+                names = [name for name in file.keys() if name.startswith(PARALLEL) or ".mtp." in f".{name}"]  # noqa: SIM118
+                found |= {name: file.get_tensor(name) for name in names}
     return found
 
 
-def _tensors(stored: Mapping[str, Path], names: Iterable[str]) -> dict[str, Tensor]:
-    found = {}
-    for name in names:
-        with safe_open(stored[name], framework="pt") as file:
-            found[name] = file.get_tensor(name)
-    return found
-
-
-def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str, config: MTPConfig) -> None:
-    tensors = _tensors(stored, [name for name in stored if name.startswith(prefix)])
-    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+def _load(heads: nn.Module, prefix: str, stored: Stored, source: str, config: MTPConfig) -> None:
+    state = {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
     try:
         heads.load_state_dict(state)
     except RuntimeError as error:

@@ -1,47 +1,137 @@
-"""Loading weights as they are, of any model that transformers has, and growing a vocabulary while keeping every row."""
+"""Models of transformers: T5 and GPT-2 of our shapes, any other decoder from scratch, and any with its weights.
+
+T5 v1.0 is that of Raffel et al., 2020, GPT-2 that of Radford et al., 2019. A vocabulary grows while every row is kept.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    GgufConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+import transformers
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ntl.config.model import HFConfig, HFRegressionConfig, ModelConfig, gguf_file, source
-from ntl.models.special import own_end_ids, pad_id
+from ntl.config import model as configs
+from ntl.config.model import ModelConfig, gguf_file, source
+from ntl.config.settings import nearest
+from ntl.models.interface import own_end_ids, pad_id
 from ntl.system.errors import UserError
 from ntl.system.hub import require
 
 # A regression head of transformers: one output per sequence.
 ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
+# The shape of a T5 from scratch.
+SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 
 
-def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
+def build_t5(config: configs.T5Config, *, tokenizer: Any) -> PreTrainedModel:
+    """Build an encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
+    if config.pretrained:
+        return build(config, tokenizer=tokenizer)
+    return fit_vocabulary(transformers.T5ForConditionalGeneration(t5_config(config, tokenizer)), tokenizer)
+
+
+def build_t5_regression(config: configs.T5RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Build a T5 with one output, a small network that reads the decoder's state at the end token (paper, Table 4).
+
+    The decoder reads the question as well.
+    """
+    settings: dict[str, Any] = {"classifier_dropout": config.dropout, **ONE_OUTPUT}
+    if not config.pretrained:
+        network = t5_config(config, tokenizer, **settings)
+        return fit_vocabulary(transformers.T5ForSequenceClassification(network), tokenizer)
+    if config.dropout is None:  # the head is new, and as the model
+        settings["classifier_dropout"] = pretrained_config(config).dropout_rate
+    head = "classification_head."
+    return load(config, transformers.AutoModelForSequenceClassification, tokenizer, new_weights=head, **settings)
+
+
+def t5_config(
+    config: configs.T5Config, tokenizer: Any, *, config_class: Any = transformers.T5Config, **settings: Any
+) -> transformers.T5Config:
+    """Return transformers' config of these shapes, of the class ``config_class``, with additional ``settings``."""
+    return config_class(
+        vocab_size=max(config.vocab_size, len(tokenizer)),
+        dropout_rate=config.dropout,
+        decoder_start_token_id=pad_id(tokenizer),
+        pad_token_id=pad_id(tokenizer),
+        eos_token_id=tokenizer.eos_token_id,
+        **{name: getattr(config, name) for name in SHAPE},
+        **settings,
+    )
+
+
+def build_causal(config: configs.CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Build a decoder whose embedding has a row for every token of ``tokenizer``.
+
+    UserError: the architecture or a setting is unknown, or there is no such dropout.
+    """
+    if config.pretrained:
+        return build(config, tokenizer=tokenizer)
+    chosen, where = config.settings, f"model.architecture={config.architecture}"
+    try:
+        defaults = AutoConfig.for_model(config.architecture)
+        settings = {**_vocabulary(config, tokenizer), **dropout_rates(config, defaults), **chosen}
+        model = transformers.AutoModelForCausalLM.from_config(AutoConfig.for_model(config.architecture, **settings))
+    except UserError:
+        raise
+    except Exception as error:  # an unknown architecture, a wrong setting and inconsistent shapes differ in type
+        raise UserError(f"model={config.name} {where}: {' '.join(str(error).split())[:300]}") from error
+    for name in chosen:
+        # transformers keeps this one under a private name.
+        if name != "attn_implementation" and not hasattr(defaults, name):
+            hint = nearest(name, defaults.to_dict())
+            raise UserError(f"{where} model.settings.{name}: there is no such setting.{hint}")
+    return fit_vocabulary(model, tokenizer)
+
+
+def build_gpt2(config: configs.GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
+    """Build a GPT-2 whose embedding has a row for every token of ``tokenizer``, including a new one for padding."""
+    if config.pretrained:
+        return build(config, tokenizer=tokenizer)
+    return fit_vocabulary(transformers.GPT2LMHeadModel(_gpt2_config(config, tokenizer)), tokenizer)
+
+
+def build_gpt2_regression(config: configs.GPT2RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Build a GPT-2 with one output, a linear function of the hidden state at the last token that is not padding."""
+    if config.pretrained:
+        return build_regression(config, tokenizer=tokenizer)
+    network = _gpt2_config(config, tokenizer, **ONE_OUTPUT)
+    return fit_vocabulary(transformers.GPT2ForSequenceClassification(network), tokenizer)
+
+
+def _vocabulary(config: configs.CausalConfig | configs.GPT2Config, tokenizer: Any) -> dict[str, Any]:
+    end = tokenizer.eos_token_id
+    roles = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": pad_id(tokenizer)}
+    return {"vocab_size": max(config.vocab_size, len(tokenizer)), **roles}
+
+
+def _gpt2_config(config: configs.GPT2Config, tokenizer: Any, **settings: Any) -> transformers.GPT2Config:
+    settings |= {name: getattr(config, name) for name in ("n_positions", "n_embd", "n_layer", "n_head")}
+    settings |= {**_vocabulary(config, tokenizer), **dropout_rates(config, transformers.GPT2Config())}
+    # The same function as the published gelu_new, in one kernel instead of seven.
+    return transformers.GPT2Config(activation_function="gelu_pytorch_tanh", **settings)
+
+
+def build(config: ModelConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Load any decoder or encoder-decoder with its own config: dropout, positions and router.
 
     Without ``config.pretrained``, the weights are random: of use for sizes alone. UserError: they cannot be read.
     """
-    auto_class: Any = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
+    auto_class: Any = transformers.AutoModelForSeq2SeqLM if config.family == "t5" else transformers.AutoModelForCausalLM
     if config.pretrained:
         return load(config, auto_class, tokenizer)
     return auto_class.from_config(pretrained_config(config))
 
 
-def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+def build_regression(config: ModelConfig, *, tokenizer: Any) -> PreTrainedModel:
     """As ``build``, with a new head, one output: a linear function of the state at the last token before padding."""
+    auto_class: Any = transformers.AutoModelForSequenceClassification
     if config.pretrained:
-        return load(config, AutoModelForSequenceClassification, tokenizer, new_weights="score.", **ONE_OUTPUT)
+        return load(config, auto_class, tokenizer, new_weights="score.", **ONE_OUTPUT)
     own = pretrained_config(config)
     own.update(ONE_OUTPUT)
-    return AutoModelForSequenceClassification.from_config(own)
+    return auto_class.from_config(own)
 
 
 @contextmanager
@@ -82,20 +172,21 @@ def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     return dict.fromkeys(names, config.dropout)
 
 
-def load_pretrained(
-    config: ModelConfig, auto_class: Any, *, new_weights: str | None = None, **overrides: Any
+def load(
+    config: ModelConfig, auto_class: Any, tokenizer: Any, *, new_weights: str | None = None, **overrides: Any
 ) -> PreTrainedModel:
-    """Load the published or local weights of ``config`` with one of transformers' auto classes.
+    """Load the published or local weights of ``config``, with a row of the embedding for every token of ``tokenizer``.
 
-    ``new_weights`` is the prefix of weights that may be missing from the checkpoint, such as those of a new head;
-    ``overrides`` replace settings of the checkpoint's config; the weights are float32 without a ``dtype``. UserError:
-    the checkpoint cannot be read, is damaged, or belongs to another architecture.
+    ``auto_class`` is one of transformers; ``new_weights`` is the prefix of weights that may be missing from the
+    checkpoint, such as those of a new head; ``overrides`` replace settings of the checkpoint's config, as
+    ``dropout_rates`` do; the weights are float32. UserError: the checkpoint cannot be read, is damaged, or belongs to
+    another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
-    settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **overrides}
+    settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **dropout_rates(config), **overrides}
     if file := gguf_file(config):
         del settings["use_safetensors"]
-        settings |= {"gguf_file": file, "quantization_config": GgufConfig(dequantize=True)}
+        settings |= {"gguf_file": file, "quantization_config": transformers.GgufConfig(dequantize=True)}
     with _weights_of(config) as name:
         model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **settings)
     if getattr(model, "peft_config", None):
@@ -106,12 +197,7 @@ def load_pretrained(
             f"model {name}: the checkpoint lacks {len(absent)} weights that {config.family} models have, "
             f"{absent[0]} first; give a checkpoint of this architecture by model.path=."
         )
-    return model
-
-
-def load(config: ModelConfig, auto_class: Any, tokenizer: Any, **options: Any) -> PreTrainedModel:
-    """``load_pretrained`` with ``dropout_rates``, and a row of the embedding for every token of ``tokenizer``."""
-    return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config), **options), tokenizer)
+    return fit_vocabulary(model, tokenizer)
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -14,8 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5F
 from transformers import initialization as init
 
 from ntl.config.model import RTConfig
-from ntl.models.pretrained import fit_vocabulary, load
-from ntl.models.t5 import t5_config
+from ntl.models.pretrained import fit_vocabulary, load, t5_config
 from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
 
@@ -56,16 +55,12 @@ class NumberEmbedding(nn.Embedding):
 
     def set_numbers(self, config: "RTNetworkConfig") -> None:
         """Register ``encodings`` (K + 1, D), whose first row is 0, and ``index`` (V,), the row of each token."""
-        for name, buffer in self._make_buffers(config).items():
+        for name, buffer in self.numbers(config).items():
             dtype = self.weight.dtype if buffer.is_floating_point() else None
             self.register_buffer(name, buffer.to(self.weight.device, dtype), persistent=False)
 
-    def reset_numbers(self, config: "RTNetworkConfig") -> None:
-        """Fill the buffers, which ``from_pretrained`` leaves uninitialized."""
-        for name, buffer in self._make_buffers(config).items():
-            init.copy_(getattr(self, name), buffer)
-
-    def _make_buffers(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
+    def numbers(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
+        """Return what ``set_numbers`` registers."""
         tokens = config.number_tokens or {}
         places = [parsed for token in tokens if (parsed := parse_place_token(token))]
         scale = {"log_scale": config.log_scale, "max_value": config.max_value}
@@ -101,8 +96,9 @@ class RTForConditionalGeneration(T5ForConditionalGeneration):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, NumberEmbedding):
-            module.reset_numbers(self.config)
+        if isinstance(module, NumberEmbedding):  # ``from_pretrained`` leaves buffers uninitialized
+            for name, buffer in module.numbers(self.config).items():
+                init.copy_(getattr(module, name), buffer)
 
     def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
         embedding: Any = super().resize_token_embeddings(*args, **options)
@@ -123,7 +119,9 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
         raise UserError(
             f"model.max_value={config.max_value} model.log_scale=true: must be above 1, as its logarithm divides."
         )
-    tokens = _number_tokens(tokenizer)
+    found = find_place_tokens(getattr(tokenizer, "get_vocab", dict)())
+    tokens = {place_token(*place): token_id for token_id, place in found.items()}
+    tokens = tokens or {token: len(tokenizer) + index for index, token in enumerate(place_tokens())}
     settings = {"log_scale": config.log_scale, "max_value": config.max_value}
     model: Any
     if config.pretrained:
@@ -135,10 +133,3 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     model.config.number_tokens = tokens
     model.get_input_embeddings().set_numbers(model.config)
     return model
-
-
-def _number_tokens(tokenizer: Any) -> dict[str, int]:
-    found = find_place_tokens(getattr(tokenizer, "get_vocab", dict)())
-    if not found:
-        return {token: len(tokenizer) + index for index, token in enumerate(place_tokens())}
-    return {place_token(*place): token_id for token_id, place in found.items()}

@@ -14,7 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.generic import ModelOutput
 
 from ntl.config.model import XValConfig
-from ntl.models.pretrained import fit_vocabulary, load_pretrained
+from ntl.models.pretrained import fit_vocabulary, load
 from ntl.system.errors import UserError
 
 
@@ -157,13 +157,11 @@ AutoModel.register(XValModelConfig, XValForMaskedNumber)
 
 def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
-    settings: dict[str, Any] = {"paper_compat": config.paper_compat}
-    if config.dropout is not None:
-        settings["dropout"] = config.dropout
     if config.pretrained:
-        return fit_vocabulary(load_pretrained(config, XValForMaskedNumber, **settings), tokenizer)
+        return load(config, XValForMaskedNumber, tokenizer, paper_compat=config.paper_compat)
     if config.d_model % config.num_heads:
         raise UserError(f"model.d_model={config.d_model}: must be a multiple of model.num_heads={config.num_heads}.")
+    settings: dict[str, Any] = {"dropout": config.dropout, "paper_compat": config.paper_compat}
     settings |= {"hidden_size": config.d_model, "intermediate_size": config.d_ff}
     settings |= {"num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads}
     settings |= {"max_position_embeddings": config.max_positions, "vocab_size": max(config.vocab_size, len(tokenizer))}

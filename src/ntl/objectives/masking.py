@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 
 from ntl.config.loss import MaskConfig
 from ntl.losses.rows import IGNORE_INDEX
-from ntl.models.special import pad_id
+from ntl.models.interface import pad_id
 from ntl.numbers import NumberVocabulary
 from ntl.system.mixing import U64, keys_of, mix
 
@@ -194,13 +194,11 @@ class MaskedInput(Masking, TrainerCallback):
         ramp: int = 0,
     ) -> None:
         config = MaskConfig(fraction, variant, numbers, copy, min_answer)
-        for name, value, choices in (
-            ("variant", variant, ("paper", "random")),
-            ("numbers", numbers, ("allow", "forbid", "only")),
-            ("copy", copy, ("none", "concatenate", "separate")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+        choices = {"variant": ("paper", "random"), "numbers": ("allow", "forbid", "only")}
+        choices |= {"copy": ("none", "concatenate", "separate")}
+        for name, allowed in choices.items():
+            if (value := getattr(config, name)) not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction must be above 0 and at most 1, not {fraction}")
         if not 0 < low <= 1 or ramp < 0:

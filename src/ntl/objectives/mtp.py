@@ -17,9 +17,8 @@ from ntl.losses import JointLoss
 from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount
-from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
+from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head, own_end_ids
 from ntl.models.mtp import Heads
-from ntl.models.special import own_end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken
 
@@ -124,15 +123,22 @@ class MultiTokenPrediction(NextToken):
         found: dict[int, JointLoss] = {}
         factors = scheduled(self.weights, self.settings.head_schedule, self.progress)
 
-        def loss(index: int, hidden_BTD: Tensor | None, logits_BTV: Tensor | None = None) -> Tensor:
-            over = None if counts is None else counts[index]
-            diagnosed = self.diagnosed
-            own = self._labels(labels, index, documents), over, self._weights(loss_weights, index)
-            joint = self._of_head(hidden_BTD, logits_BTV, *own, how)
+        def loss(index: int, hidden_BTD: Any, logits_BTV: Any = None) -> Tensor:
+            diagnosed, over = self.diagnosed, None if counts is None else counts[index]
+            own, weights = self._ahead(index, labels, loss_weights, documents)
+            if how == "linear" and logits_BTV is None:
+                joint = self._joint_loss(hidden_BTD, own, over, weights, how, lm_head(self.model))
+            else:
+                logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
+                joint = self._from_logits(logits, own, over, weights, "fused" if how == "linear" else how)
+            correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
+            if not self.training:
+                counted, _ = self._counted(own, weights)
+                correct = SumCount(((logits.argmax(-1) == own) * counted).sum(-1), joint.base.count)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
-            found[index] = joint._replace(total=joint.total.detach())
+            found[index] = joint._replace(total=joint.total.detach(), heads=((joint.base, joint.number, correct),))
             return factors[index] * joint.total
 
         return loss, found
@@ -144,29 +150,15 @@ class MultiTokenPrediction(NextToken):
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""
-        indices = range(self.num_heads)
-        of_heads = [(self._labels(labels, each, documents), self._weights(loss_weights, each)) for each in indices]
+        of_heads = (self._ahead(index, labels, loss_weights, documents) for index in range(self.num_heads))
         return torch.stack([NextToken.count(self, *of_head) for of_head in of_heads])
 
-    def _labels(self, labels: Tensor, ahead: int, documents: Tensor | None) -> Tensor:
-        return labels_ahead(labels, ahead, own_end_ids(self.model), documents)
-
-    def _weights(self, loss_weights: Tensor | None, ahead: int) -> Tensor | None:
-        return None if loss_weights is None else values_ahead(loss_weights, ahead, 0)
-
-    def _of_head(
-        self, hidden_BTD: Any, logits_BTV: Any, labels: Tensor, counts: Tensor | None, weights: Tensor | None, how: str
-    ) -> JointLoss:
-        if how == "linear" and logits_BTV is None:
-            joint = self._from_hidden(hidden_BTD, labels, counts, weights)
-        else:
-            logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
-            joint = self._from_logits(logits, labels, counts, weights, "fused" if how == "linear" else how)
-        correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
-        if not self.training:
-            counted, _ = self._counted(labels, weights)
-            correct = SumCount(((logits.argmax(-1) == labels) * counted).sum(-1), joint.base.count)
-        return joint._replace(heads=((joint.base, joint.number, correct),))
+    def _ahead(
+        self, index: int, labels: Tensor, weights: Tensor | None, documents: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the labels (B, T) of a head and their weights."""
+        labels = labels_ahead(labels, index, own_end_ids(self.model), documents)
+        return labels, None if weights is None else values_ahead(weights, index, 0)
 
     def _total(self, heads: Heads, loss: Callable[[int, Tensor], Tensor]) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time

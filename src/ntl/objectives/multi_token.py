@@ -19,7 +19,7 @@ from ntl.config.loss import MTPConfig
 from ntl.losses.kinds import Terms
 from ntl.losses.module import trainer_frame
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
-from ntl.losses.sums import JointLoss, means
+from ntl.losses.sums import means
 from ntl.models.mtp import Decoder, Heads, add_heads
 from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
@@ -164,7 +164,9 @@ class MultiToken:
                 hidden = states[index - 1].to(head.weight.dtype)
                 with self._autocast():
                     total = total + maybe_again(torch.is_grad_enabled() and how != "linear", loss, index, hidden)
-        self._add(objective.joined(total, found))
+        sums = torch.stack([each.double() for each in objective.joined(total, found).flat])
+        mode = objective.model.training
+        self._sums[mode] = self._sums[mode] + sums if mode in self._sums else sums
         return total
 
     compute_loss_func = __call__
@@ -185,10 +187,6 @@ class MultiToken:
         if accelerator is not None and accelerator.num_processes > 1:
             sums = accelerator.reduce(sums, reduction="sum")
         return means(sums.tolist())
-
-    def _add(self, joint: JointLoss) -> None:
-        sums, mode = torch.stack([each.double() for each in joint.flat]), self.objective.model.training
-        self._sums[mode] = self._sums[mode] + sums if mode in self._sums else sums
 
     # ---- hooks of the model, so that heads run inside its forward, where DDP sees their weights
 

@@ -108,32 +108,21 @@ class NextToken(nn.Module):
         how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
-            return self._from_hidden(hidden_BTD, labels, counts, loss_weights)
+            return self._joint_loss(hidden_BTD, labels, counts, loss_weights, how, lm_head(self.model))
         more: dict[str, Any] = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         more |= {"output_router_logits": self.training} if self.router_weight else {}
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **more)
         return self._from_logits(output.logits, labels, counts, loss_weights, how, output)
 
-    def _from_hidden(
-        self, hidden_BTD: Tensor, labels: Tensor, counts: Tensor | None, loss_weights: Tensor | None
-    ) -> JointLoss:
-        head = lm_head(self.model)
-        joint = self._joint_loss(hidden_BTD, labels, counts, loss_weights, "linear", head)
-        rows_of = partial(linear_number_rows, hidden_BTD, head)
-        self._diagnose(rows_of, labels)
-        return self._with_ntl_was(joint, rows_of, labels, loss_weights)
-
     def _from_logits(
         self, logits_BTV: Tensor, labels: Tensor, counts: Any, loss_weights: Tensor | None, how: str, output: Any = None
     ) -> JointLoss:
-        rows_of = partial(number_rows, logits_BTV)
-        self._diagnose(rows_of, labels)
         if how != "reference":
             joint = self._joint_loss(logits_BTV, labels, counts, loss_weights, how)
-            joint = self._with_ntl_was(joint, rows_of, labels, loss_weights)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
             total = joint.total + mean(aux_sum, cast(Tensor, counts)[0])
             return joint._replace(total=total, aux_sum=aux_sum.detach())
+        self._diagnose(partial(number_rows, logits_BTV), labels)
         terms, number = self.terms, self.terms.number if self.terms.numbers else ntl_was
         of_base, of_number = checked_weights(loss_weights, logits_BTV, labels, IGNORE_INDEX) or (None, None)
         ce_sum = self._sum(terms.base, logits_BTV, labels, of_base)
@@ -145,8 +134,7 @@ class NextToken(nn.Module):
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._counted(labels, loss_weights))
             aux_sum, counts = torch.zeros_like(ce_sum), None
-        over = None if counts is None else (counts[0], counts[1])
-        return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
+        return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, counts)
 
     def implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation
@@ -164,23 +152,21 @@ class NextToken(nn.Module):
     def _joint_loss(
         self, inputs: Tensor, labels: Tensor, counts: Any, weights: Tensor | None, how: str, head: LMHead | None = None
     ) -> JointLoss:
-        over = {"base_count": counts[0], "number_count": counts[1]}
+        """Compute both terms by `ce_ntl`: of logits, or of the hidden states (B, T, D) that ``head`` reads."""
+        rows_of = partial(number_rows, inputs) if head is None else partial(linear_number_rows, inputs, head)
+        self._diagnose(rows_of, labels)
+        vocab, over = self._number_vocab_on(labels.device), {"base_count": counts[0], "number_count": counts[1]}
         how_to: dict[str, Any] = {"kind": self.terms, "head": head, "loss_weights": weights, "implementation": how}
-        joint = ce_ntl(inputs, labels, self._number_vocab_on(inputs.device), **over, **how_to)
+        joint = ce_ntl(inputs, labels, vocab, **over, **how_to)
+        number_sum = joint.number.sum
+        if not self.terms.numbers:
+            of_labels = checked_weights(weights, vocab.token_values, labels, IGNORE_INDEX)
+            with torch.no_grad():
+                rows = rows_of(labels, vocab, IGNORE_INDEX)
+                number_sum = self._sum(ntl_was, rows, labels, of_labels[1] if of_labels else None)
         # The total is divided by the given counts; the log needs the counts of this batch.
         labelled, numbers = NextToken.count(self, labels, weights)
-        return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
-
-    @torch.no_grad()
-    def _with_ntl_was(
-        self, joint: JointLoss, rows_of: Callable[..., NumberRows], labels: Tensor, loss_weights: Tensor | None
-    ) -> JointLoss:
-        if self.terms.numbers:
-            return joint
-        vocab = self._number_vocab_on(labels.device)
-        weights = checked_weights(loss_weights, vocab.token_values, labels, IGNORE_INDEX)
-        total = self._sum(ntl_was, rows_of(labels, vocab, IGNORE_INDEX), labels, weights[1] if weights else None)
-        return joint._replace(number=SumCount(total, joint.number.count))
+        return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(number_sum, numbers))
 
     def _diagnose(self, rows_of: Callable[..., NumberRows], labels: Tensor) -> None:
         if self.diagnosing or not self.training:

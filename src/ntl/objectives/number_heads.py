@@ -16,8 +16,6 @@ from ntl.losses import JointLoss
 from ntl.losses.kinds import Terms
 from ntl.losses.sums import SumCount
 from ntl.models.interface import target_scale
-from ntl.models.xval import XValForMaskedNumber
-from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 
 # A mean or a spread of the answers from which a head that begins near 0 takes most of a short run to get there.
@@ -51,12 +49,7 @@ class _NumberHead(nn.Module):
     predicts_tokens = True
 
     def __init__(
-        self,
-        config: ObjectiveConfig,
-        *,
-        model: PreTrainedModel | XValForMaskedNumber,
-        terms: Terms,
-        number_vocab: NumberVocabulary | None = None,
+        self, config: ObjectiveConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: Any = None
     ) -> None:
         super().__init__()
         if not terms.numbers:
@@ -71,8 +64,7 @@ class _NumberHead(nn.Module):
     def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:
         parts = (ce_B, labelled_B, errors_B, torch.ones_like(labelled_B), torch.zeros_like(ce_B))
         ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
-        over = None if counts is None else (counts[0], counts[1])
-        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, over)
+        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, counts)
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""

@@ -66,7 +66,7 @@ def load_tokenizer(
     ``options``: ``max_place`` of ``"rt"``, the highest decimal place of its tokens, and ``paper_compat`` of ``"xval"``,
     to read numbers as the original does; by default those with which the folder was saved.
 
-    Ids of the vocabulary never change, and ``"default"`` and ``"digit"`` add no token (``ntl.models.special.pad_id``).
+    Ids of the vocabulary never change; ``"default"`` and ``"digit"`` add no token (``ntl.models.interface.pad_id``).
     All else, such as the chat template, is as in the source. Digits that were split stay so in a tokenizer that is
     saved. UserError for an unknown kind, a file that is missing or broken, an unreachable hub.
     """

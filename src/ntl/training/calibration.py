@@ -8,20 +8,21 @@ Shape suffixes: K number tokens, N number labels, B bins of confidence.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ntl.losses.cdf import crps_rows
+from ntl.losses.rows import IGNORE_INDEX, NumberRows, number_rows
 from ntl.system.errors import UserError
-
-# Importing torch takes seconds, and the command has its help at once.
-if TYPE_CHECKING:
-    from ntl.losses.rows import NumberRows
-    from ntl.training.parts import RunParts
+from ntl.training.parts import RunParts
+from ntl.training.predictor import restore
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
 
 
-def calibration(rows: "NumberRows") -> dict[str, float]:
+def calibration(rows: NumberRows) -> dict[str, float]:
     """Compute the calibration scores of the digit distributions (N, K).
 
     Returns:
@@ -32,10 +33,6 @@ def calibration(rows: "NumberRows") -> dict[str, float]:
             number of labels as weight (Naeini et al., 2015). Lower is better, as for the following.
         nll, brier, crps: Proper scores, in nats, in squared probability, and in value units (`ntl.losses.ntl_crps`).
     """
-    import torch
-
-    from ntl.losses.cdf import crps_rows
-
     log_q_NK = rows.logits_NK.double().log_softmax(dim=-1)
     q_NK = log_q_NK.exp()
     confidence_N, top_N = q_NK.max(dim=-1)
@@ -55,7 +52,7 @@ def calibration(rows: "NumberRows") -> dict[str, float]:
     }
 
 
-def digit_probabilities(rows: "NumberRows") -> list[list[float] | None] | None:
+def digit_probabilities(rows: NumberRows) -> list[list[float] | None] | None:
     """Return the mean probability of each digit by target digit, as ``[target digit][digit]``.
 
     The row of a digit that is never a target is None. Returns None if the number tokens are not the ten digits.
@@ -73,8 +70,6 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     Returns split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten
     digits. UserError of ``restore``, and for a head without digits or a split without number labels.
     """
-    from ntl.training.predictor import restore
-
     run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
     if run.config.model.head != "lm":
         raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
@@ -88,11 +83,7 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _number_rows(run: "RunParts", split: str) -> "NumberRows":
-    import torch
-
-    from ntl.losses.rows import IGNORE_INDEX, number_rows
-
+def _number_rows(run: RunParts, split: str) -> NumberRows:
     examples, size = run.encoded(split), run.config.trainer.eval_batch_size
     model: Any = run.model.eval()
     vocab: Any = run.number_vocab()
@@ -103,5 +94,5 @@ def _number_rows(run: "RunParts", split: str) -> "NumberRows":
         with torch.no_grad():
             logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
         parts.append(number_rows(logits.float().cpu(), labels, vocab.to("cpu"), IGNORE_INDEX))
-    columns = (torch.cat(each) for each in zip(*(rows[:3] for rows in parts), strict=True))
-    return parts[0]._replace(**dict(zip(parts[0]._fields, columns, strict=False)))
+    logits, tokens, targets = map(torch.cat, zip(*(rows[:3] for rows in parts), strict=True))
+    return parts[0]._replace(logits_NK=logits, tokens_N=tokens, targets_N=targets)

@@ -1,4 +1,7 @@
-"""What a training does beside its steps: checkpoints at given steps, at the best one and on a signal, and probes."""
+"""What transformers' Trainer is given: its arguments, and what it does beside its steps.
+
+That is checkpoints at given steps, at the best one and on a signal, and probes.
+"""
 
 import json
 import math
@@ -10,14 +13,23 @@ from typing import Any
 
 import torch
 from torch import distributed
-from transformers import TrainerCallback
+from transformers import Seq2SeqTrainingArguments, TrainerCallback
 
-from ntl.config import DecodingConfig
+from ntl.config import Config, DecodingConfig
+from ntl.config.trainer import TrainerConfig
 from ntl.evaluation import number_metrics
-from ntl.training.checkpoints import Best, best_of
+from ntl.evaluation.metrics import Better, find_metric
+from ntl.system.errors import UserError
+from ntl.system.machine import pick_device, uses_bf16
+from ntl.training.checkpoints import Best, best_of, processes
 from ntl.training.decode import decode_in_training
 from ntl.training.parts import RunParts
 
+# How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
+# ends all of them, so a long timeout does no harm.
+RANK_TIMEOUT_SECONDS = 24 * 3600
+
+SCHEDULER = {"plateau": "reduce_lr_on_plateau", "constant": "constant_with_warmup"}
 # submitit has Slurm send SIGUSR2 before the time limit of a job.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 # What a rank requests at the end of a step, in increasing order: the maximum over all ranks counts.
@@ -26,25 +38,84 @@ GROUP_EXAMPLES = 20  # examples that a probe reads of each group
 ALL = "all"  # the only group of a data set without groups
 
 
+def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
+    """Build the training arguments of transformers for a run that writes its checkpoints to the folder ``checkpoints``.
+
+    ``layers`` are class names of the model's blocks; under ``fsdp`` each block is gathered separately.
+    UserError: probes are asked for with several processes, or ``trainer.parallel`` with a single one.
+    """
+    trainer, several = config.trainer, processes() > 1
+    if config.probe_steps and several:
+        raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
+    if trainer.parallel != "auto" and not several:
+        raise UserError(
+            f"trainer.parallel={trainer.parallel}: this is one process; start several with `torchrun --standalone "
+            "--nproc-per-node 2 train.py ...`, or on Slurm with hydra.launcher.tasks_per_node=2, or leave trainer= out."
+        )
+    on_cpu = pick_device(config.device).type == "cpu"
+    sharding: dict[str, Any] = {}
+    if trainer.parallel == "fsdp":
+        # transformers annotates fsdp as a string, for its command line, but also accepts a boolean.
+        # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
+        settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
+        sharding = {"fsdp": True, "fsdp_config": settings}
+    optimizer: dict[str, Any] = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
+    plateau = {"factor": trainer.factor, "patience": trainer.patience}
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(checkpoints),
+        max_steps=trainer.max_steps,
+        per_device_train_batch_size=trainer.batch_size,
+        per_device_eval_batch_size=trainer.eval_batch_size,
+        gradient_accumulation_steps=trainer.accumulation_steps,
+        learning_rate=trainer.lr,
+        weight_decay=trainer.weight_decay,
+        max_grad_norm=trainer.max_grad_norm,
+        lr_scheduler_type=SCHEDULER.get(trainer.schedule, trainer.schedule),
+        lr_scheduler_kwargs=plateau if trainer.schedule == "plateau" else {},
+        warmup_steps=trainer.warmup_steps,
+        metric_for_best_model=f"eval_{config.objective.watch}",
+        greater_is_better=find_metric(config.objective.watch).better is Better.higher,
+        eval_strategy="steps" if trainer.eval_steps else "no",
+        eval_steps=trainer.eval_steps or None,
+        save_strategy="steps" if trainer.save_steps else "no",
+        save_steps=trainer.save_steps or max(trainer.max_steps, 1),
+        save_only_model=not trainer.max_steps,
+        save_total_limit=None,  # ObjectiveTrainer prunes checkpoints itself, after the new one is complete
+        logging_steps=trainer.logging_steps,
+        logging_nan_inf_filter=False,
+        seed=config.seed,
+        data_seed=config.seed,
+        bf16=uses_bf16(trainer.bf16, pick_device(config.device)),
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and several else None,
+        ddp_timeout=RANK_TIMEOUT_SECONDS,
+        ddp_find_unused_parameters=False,
+        average_tokens_across_devices=False,
+        dataloader_num_workers=trainer.num_workers,
+        dataloader_pin_memory=not on_cpu,
+        remove_unused_columns=False,
+        label_names=["labels"],
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+        **sharding,
+        **optimizer,
+    )
+    # One process uses one device; otherwise transformers would split each batch over threads (nn.DataParallel).
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
 class SaveAt(TrainerCallback):
-    """Saves a checkpoint at each of the given steps, in addition to those of ``save_steps``."""
+    """Saves a checkpoint at the given steps and at every new best evaluation, in addition to those of ``save_steps``.
 
-    def __init__(self, steps: Sequence[int]) -> None:
-        self.steps = frozenset(steps)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        control.should_save |= state.global_step in self.steps
-
-
-class KeepBest(TrainerCallback):
-    """Saves a checkpoint at every new best evaluation; stops ``patience`` evaluations after the best one (0: never).
-
-    Everything follows from the trainer's history, which each checkpoint has: a resumed run decides as it would have,
-    which EarlyStoppingCallback does not. The Trainer's own ``metric_for_best_model`` is what the plateau watches.
+    It stops ``patience`` evaluations after the best one (0: never). Everything follows from the trainer's history,
+    which each checkpoint has: a resumed run decides as it would have, which EarlyStoppingCallback does not. The
+    Trainer's own ``metric_for_best_model`` is what the plateau watches. Without a ``metric``, none is the best.
     """
 
-    def __init__(self, metric: str, patience: int = 0) -> None:
-        self.metric, self.patience, self.best = metric, patience, Best()
+    def __init__(self, steps: Sequence[int], metric: str, patience: int) -> None:
+        self.steps, self.metric, self.patience, self.best = steps, metric, patience, Best()
 
     @property
     def is_over(self) -> bool:
@@ -53,6 +124,9 @@ class KeepBest(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.best = best_of(state.log_history, self.metric)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_save |= state.global_step in self.steps
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.best = best_of(state.log_history, self.metric)
@@ -125,13 +199,11 @@ class Probe(TrainerCallback):
         self.parts, self.steps, self.path = parts, steps, path
         split = parts.dataset.test_splits[0]
         self.rows, encoded = parts.rows(split), parts.encoded(split)
-        self.in_group: dict[str, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for index, row in enumerate(self.rows):
-            of_group = self.in_group.setdefault(parts.dataset.group(row["id"]) or ALL, [])
-            if len(of_group) < GROUP_EXAMPLES:
-                of_group.append(index)
-        self.chosen = [index for group in sorted(self.in_group) for index in self.in_group[group]]
-        self.examples = [encoded[index] for index in self.chosen]
+            groups.setdefault(parts.dataset.group(row["id"]) or ALL, []).append(index)
+        self.in_group = {group: indices[:GROUP_EXAMPLES] for group, indices in sorted(groups.items())}
+        self.examples = [encoded[index] for indices in self.in_group.values() for index in indices]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
@@ -143,10 +215,9 @@ class Probe(TrainerCallback):
 
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""
-        answers = decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples)
-        texts = {index: answer.text for index, answer in zip(self.chosen, answers, strict=True)}
+        answers = iter(decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples))
         found = {}
-        for group, indices in sorted(self.in_group.items()):
+        for group, indices in self.in_group.items():
             correct = [self.rows[index]["answer"] for index in indices]
-            found[group] = number_metrics([texts[index] for index in indices], correct)["mape"]
+            found[group] = number_metrics([next(answers).text for _ in indices], correct)["mape"]
         return {group: round(value, 4) for group, value in found.items() if math.isfinite(value)}

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,11 +109,6 @@ def _lock_of(folder: Path) -> Path:
 # ---- a checkpoint
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, whole or not at all."""
-    write_atomically(path, json.dumps(value))
-
-
 def read_json(path: Path) -> Any:
     """Read JSON of a checkpoint, whose manifest says that it is as it was written."""
     return json.loads(path.read_bytes())
@@ -128,7 +124,7 @@ def write_manifest(folder: Path) -> None:
     for file in files:
         file.chmod(0o644)  # safetensors makes its files unreadable for other users
         sync(file)
-    write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
+    write_atomically(folder / MANIFEST, json.dumps({path.name: sha256_of(path) for path in files}))
     sync(folder)
     sync(folder.parent)
 
@@ -153,11 +149,6 @@ def checkpoint_at(run: Path, step: int) -> Path:
     return run / CHECKPOINTS / f"checkpoint-{step}"
 
 
-def weights_digest(folder: Path) -> str:
-    """Return the sha256 of a complete checkpoint's weights, read from its manifest."""
-    return str(read_json(folder / MANIFEST)[WEIGHTS])
-
-
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
     """Raise ``UserError`` if a checkpoint was trained on other data than ``files`` (name -> sha256)."""
     if how := sha256_changes(read_json(folder / DATA), files):
@@ -176,12 +167,9 @@ def by_step(folder: Path) -> list[Path]:
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     """Return the newest complete checkpoint, if any, and the newer ones, which are damaged or incomplete."""
-    damaged = []
-    for checkpoint in by_step(folder):
-        if is_whole(checkpoint):
-            return checkpoint, damaged
-        damaged.append(checkpoint)
-    return None, damaged
+    checkpoints = by_step(folder)
+    damaged = list(takewhile(lambda checkpoint: not is_whole(checkpoint), checkpoints))
+    return next(iter(checkpoints[len(damaged) :]), None), damaged
 
 
 def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
@@ -221,9 +209,9 @@ class Best(NamedTuple):
 
 
 def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
-    """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
-    best, sign = Best(), find_metric(metric).better.value
-    for entry in history:
+    """Return the best evaluation of a history: the first of equal ones, no undefined one, and none without a metric."""
+    best, sign = Best(), find_metric(metric).better.value if metric else 0
+    for entry in history if metric else ():
         if "eval_loss" in entry:
             value = entry.get(f"eval_{metric}", math.nan)
             if not math.isnan(value) and (best.step is None or sign * value > sign * best.value):
@@ -296,7 +284,7 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
             f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
             "start over with resume=never."
         )
-    best = best_of(state["log_history"], trainer.best).step if trainer.best and trainer.max_steps else None
+    best = best_of(state["log_history"], trainer.best if trainer.max_steps else "").step
     if best not in (None, step) and not is_whole(at_best := checkpoint_at(folder, best)):
         raise UserError(
             f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "

@@ -1,7 +1,11 @@
-"""From a model to predictions.jsonl and its scores, during a run or for a finished one."""
+"""From a model to predictions.jsonl and its scores, during a run or for a finished one.
+
+The checks of data against model and decodings come before anything is trained or decoded.
+"""
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +15,21 @@ from torch import distributed
 
 from ntl import evaluation
 from ntl.config import DecodingConfig
+from ntl.config.data import FileConfig
 from ntl.config.decoding import TreeConfig
 from ntl.config.identity import plain
+from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
 from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
+from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
-from ntl.evaluation.interval import Calibration
+from ntl.evaluation.interval import LEVEL, Calibration, least_answers
 from ntl.evaluation.numeric import crps
+from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.numbers import parse_number
@@ -42,6 +50,7 @@ ADDITIONAL_METRICS = (
 COVERED = 0.9
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
+_RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
 
 
 def max_new_tokens(parts: RunParts) -> int:
@@ -61,22 +70,91 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
     return chosen
 
 
-def decode_examples(parts: RunParts, decoding: DecodingConfig, examples: Any, label: str = "") -> list[Answer]:
+def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
+    """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
+
+    ``splits`` are by default those of training, and the test splits.
+    """
+    positions = getattr(parts.model.config, "max_position_embeddings", None)  # None: they are relative
+    if positions is None:
+        return
+    config, dataset, limit = parts.config, parts.dataset, parts.config.trainer.max_input_length
+    is_text = dataset.metrics == "likelihood"
+    decodings = (config.decoding, *config.beside.values())
+    decoded = dataset.test_splits
+    if is_decoded(config.trainer) or any(decoding.interval_rows for decoding in decodings):
+        decoded = (*decoded, "validation")
+    longest = max_new_tokens(parts) if parts.model.can_generate() and not is_text else 0
+    for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
+        about, answer = parts.encoded(split).about, longest if split in decoded else 0
+        question = about["longest_question"]
+        if parts.model.config.is_encoder_decoder:
+            needed = max(question, about["longest_answer"], answer)
+        else:
+            trained = 0 if splits and answer else parts.longest_input(split)
+            needed = max(trained, question + answer - 1)  # the last generated token is not an input
+        if needed <= positions:
+            continue
+        reads = f"model={config.model.name}: it reads {positions} tokens, and"
+        if is_text:
+            raise UserError(
+                f"{reads} trainer.max_input_length={limit} packs more into a block; lower it, or take another model."
+            )
+        lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
+        raise UserError(
+            f"{reads} {dataset.name} {split} needs {needed}, answers included, of them {question} for its longest "
+            f"question; lower {lower}, or take another model or tokenizer."
+        )
+
+
+def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
+    """UserError where too few validation answers are there for intervals (``interval_rows``).
+
+    Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write.
+    """
+    config, dataset = parts.config, parts.dataset
+    for group, decoding in decodings.items():
+        if 0 < min(decoding.interval_rows, len(parts.rows("validation"))) < (least := least_answers(LEVEL)):
+            raise UserError(
+                f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
+                f"more, and {dataset.name} has {len(parts.rows('validation'))}; raise it, or give more."
+            )
+    trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
+    is_rt = config.tokenizer.kind == "rt"
+    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees):
+        return
+    for row in (row for split in dataset.splits for row in parts.rows(split)):
+        number = dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
+        misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []
+        if misread := [*misread, *(trees if advance(START, number) not in ENDS else [])]:
+            remedy = "write it as digits and a point in the file"
+            if re.fullmatch(r"[+-]?[0-9]+\.[0-9]+", number):
+                remedy = "round it to 12 decimals in the file"
+            elif config.dataset.answers == "number":
+                remedy = "dataset.number_format=auto writes it as digits and a point"
+            raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
+
+
+def decode_examples(
+    parts: RunParts, decoding: DecodingConfig, examples: Any, label: str = "", **options: Any
+) -> list[Answer]:
     """Decode encoded examples, with lines of progress if there is a ``label``: the answers, in their order.
 
-    Each rank decodes a share and returns all answers; every rank must call this.
+    Each rank decodes a share and returns all answers; every rank must call this. ``options`` of
+    `ntl.decoding.batches.decode` stand in place of the run's length of answers and chat template.
     """
     rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
     share = range(rank, len(examples), ranks)  # dealt in turn: examples are sorted by length
     chosen: list[Any] = [examples[index] for index in share]
-    how: dict[str, Any] = {"collate": parts.collator.prompts}
+    how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
+    if not options:
+        how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
     if isinstance(examples, Packed):
         how["collate"] = parts.collator
         chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
     if label:
         how["progress"] = DecodingLines(parts.say, label, len(share))
-    limit, parted = max_new_tokens(parts), {"model": parts.model, "tokenizer": parts.tokenizer, "chat": parts.chat}
-    mine = decode(decoding, examples=chosen, max_new_tokens=limit, **parted, **how)
+    mine = decode(decoding, model=parts.model, tokenizer=parts.tokenizer, examples=chosen, **how)
     if ranks == 1:
         return mine
     shares: list[Any] = [None] * ranks
@@ -190,7 +268,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
 
 def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
     """The header of a predictions file, without what depends on its rows."""
-    known = {"schema": 1, "dataset": parts.config.dataset.name, "metrics": parts.dataset.metrics}
+    known = {"schema": SCHEMA, "dataset": parts.config.dataset.name, "metrics": parts.dataset.metrics}
     return {**known, "decoding": described(config), "baselines": {}}
 
 
@@ -206,11 +284,8 @@ def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[di
         for document, *amounts in answer.about[PIECES]:
             known = sums.get(document, [0] * len(amounts))
             sums[document] = [a + b for a, b in zip(known, amounts, strict=True)]
-    names = Piece._fields[1:]
-    return [
-        {"split": split, "id": row["id"], **dict(zip(names, sums[index], strict=True))}
-        for index, row in enumerate(texts)
-    ]
+    of_rows = (dict(zip(Piece._fields[1:], sums[index], strict=True)) for index in range(len(texts)))
+    return [{"split": split, "id": row["id"], **each} for row, each in zip(texts, of_rows, strict=True)]
 
 
 def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -> dict[str, Any]:

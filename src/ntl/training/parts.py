@@ -28,10 +28,10 @@ from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.evaluation.ridge import Ridge
+from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import checkpoint_activations, embedding_rows
-from ntl.models.special import end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
 from ntl.objectives.next_token import terms_of
@@ -212,8 +212,8 @@ class RunParts:
             checkpoint_activations(self.model)
         known = {}
         if vocab:
-            known["point_id"] = self.tokenizer.get_vocab().get(".")
-            known["embedding"] = cast(Any, self.model.get_output_embeddings()).weight
+            head: Any = self.model.get_output_embeddings()
+            known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight}
         terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
         if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(

@@ -4,24 +4,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.legality import NUMERIC, PLAIN, unfit_for_chat
-from ntl.config.model import HUB_ID, HFConfig
+from ntl.config.model import HFConfig
+from ntl.data.chat import Chat
+from ntl.data.encode import encode_rows
+from ntl.data.prepared import Prepared
+from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
+from ntl.evaluation.interval import Calibration
+from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
-from ntl.results.record import find_run
 from ntl.system.errors import UserError, one_line_when_full
-from ntl.system.hub import CONFIG
-from ntl.training import checkpoints
+from ntl.training import checkpoints, decode
 from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
-
-if TYPE_CHECKING:
-    from ntl.training.parts import RunParts, Say
+from ntl.training.parts import RunParts, Say
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -33,8 +35,8 @@ LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
 
 def restore(
-    folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, own_data: bool = True
-) -> tuple["RunParts", Path]:
+    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
+) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
     If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the data must be
@@ -54,8 +56,6 @@ def restore(
     if isinstance(config.model, HFConfig):
         config.model.file = ""
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
-    from ntl.training.parts import RunParts
-
     parts = RunParts(config, say)
     if own_data:  # otherwise other questions would be decoded under the id of this run
         check_data(checkpoint, parts.fingerprint["files"])
@@ -64,14 +64,12 @@ def restore(
     return parts, checkpoint
 
 
-def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: "Say" = print) -> None:
+def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: Say = print) -> None:
     """Decode the newest checkpoint of a finished run in these ways, too, and add the scores to its record.
 
     The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
     checkpoint is left, or not the one that the record scores.
     """
-    from ntl.training.decode import decode_additional
-
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
     record = read_record(record_path)
@@ -81,23 +79,20 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics = {**record.metrics, **decode_additional(parts, readings, folder)}
+    metrics = {**record.metrics, **decode.decode_additional(parts, readings, folder)}
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)
 
 
-def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:
+def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
     """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings, or on another data set.
 
     Returns the predictions file: ``predictions.jsonl`` if decoding and data are the run's own and training is complete,
     so that the record of a finished run still describes it; else a file of another name in the same folder. Busy:
     another process is training or decoding this run.
     """
-    # Report mistakes before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()), one_line_when_full(folder):
-        from ntl.training import checks, decode
-
         parts, checkpoint = restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
         if config.dataset.format != own.dataset.format:
@@ -108,14 +103,14 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         splits = decode.splits_of(parts, config.decoding)
-        checks.check_lengths(parts, splits if elsewhere else ())
-        checks.check_decodings(parts, {"decoding": config.decoding})
+        decode.check_lengths(parts, splits if elsewhere else ())
+        decode.check_decodings(parts, {"decoding": config.decoding})
         decode.decode_splits(parts, splits, path)
     say(f"Predictions: {path}")
     return path
 
 
-def _if_not_last(checkpoint: Path, folder: Path, parts: "RunParts") -> list[str]:
+def _if_not_last(checkpoint: Path, folder: Path, parts: RunParts) -> list[str]:
     """The name of a checkpoint before the last step, of which a line is printed; it is part of names of files."""
     last = best_step(folder) or parts.config.trainer.max_steps
     if step_of(checkpoint) >= last:
@@ -130,47 +125,34 @@ def _if_not_last(checkpoint: Path, folder: Path, parts: "RunParts") -> list[str]
 class Loaded(NamedTuple):
     """A trained model that questions are put to. ``most`` tokens of a question, and ``limit`` of an answer."""
 
-    parts: "RunParts"
+    parts: RunParts
     limit: int
     most: int = UNLIMITED
-    chat: Any = None  # the chat template that questions go through
-    calibration: Any = None  # of intervals (``ntl.evaluation.interval.Calibration``)
-
-
-def find(name: str, outputs: Path) -> Path | str:
-    """The folder of a run; or, as text, what transformers loads: a folder with config.json, or a hub id."""
-    folder = Path(name)
-    is_stored = (folder / CONFIG).is_file() and not (folder / "config.yaml").is_file()
-    # A path with a mistake in it looks like a hub id.
-    is_hub_id = HUB_ID.fullmatch(name) and not folder.parent.is_dir() and folder.parent != outputs
-    return name if is_stored or is_hub_id else find_run(name, outputs)
+    chat: Chat | None = None  # the chat template that questions go through
+    calibration: Any = None  # of intervals, a `Calibration`
 
 
 def of_run(
-    folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False, intervals: bool = False
+    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, chat: bool = False, intervals: bool = False
 ) -> Loaded:
     """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``.
 
     ``chat``: Questions go through the chat template also where the run's data did not. ``intervals``: Answers get
     intervals, from validation answers that are decoded, and kept in the folder, if they are not there.
     """
-    config = read_config(folder, overrides)  # reports mistakes before torch is imported
+    config = read_config(folder, overrides)
     if config.dataset.answers == PLAIN:
         raise UserError(f"{folder}: this run learned plain text, without questions; leave the question out.")
     if any(override.startswith("dataset") for override in overrides):
         raise UserError("a question and dataset=: give one of them; a data set has questions of its own.")
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
-    from ntl.data.chat import Chat
-    from ntl.data.prepared import Prepared
-    from ntl.training.decode import max_new_tokens
-
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
-        limit = max_new_tokens(parts)
+        limit = decode.max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
@@ -181,14 +163,11 @@ def of_run(
     return Loaded(parts, limit, config.trainer.max_input_length, template, calibration)
 
 
-def _calibration(folder: Path, parts: "RunParts", checkpoint: Path, more: Sequence[str]) -> Any:
+def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence[str]) -> Calibration:
     """From the scores of validation answers in the folder, else from answers that are decoded now, and kept.
 
     ``more`` is appended to the name of their file. UserError: the answers are no numbers, or the data is not here.
     """
-    from ntl.evaluation import read_predictions, write_predictions
-    from ntl.evaluation.interval import Calibration
-    from ntl.training import decode
 
     def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer
         return {name: value for name, value in settings.items() if name not in ("batch_size", "interval_rows")}
@@ -208,7 +187,7 @@ def _calibration(folder: Path, parts: "RunParts", checkpoint: Path, more: Sequen
     return found
 
 
-def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
+def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: bool = False) -> Loaded:
     """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
 
     It is decoded greedily unless ``decoding=`` says otherwise. ``chat``: Questions go through its chat template.
@@ -219,18 +198,16 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     config = compose(["model=hf", f"model.path={name}", "tokenizer=default", "decoding=greedy", *overrides])
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
-    from ntl.data.chat import Chat
-    from ntl.training.parts import RunParts
-
     parts = RunParts(config, say)
-    model, tokenizer = cast(Any, parts.model), cast(Any, parts.tokenizer)
+    model: Any = parts.model
+    tokenizer: Any = parts.tokenizer
     model.to(parts.device)
     if tokenizer.chat_template and not chat and config.model.family == "decoder":
         say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
     return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
 
 
-def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interval: float = 0.0) -> list[dict[str, Any]]:
+def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> list[dict[str, Any]]:
     """The "question" and "answer" of each, in order, and what the decoding knows of the answer.
 
     A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
@@ -238,11 +215,6 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
     with that probability (``ntl.evaluation.interval``), and "level" is it; an answer without a number has none.
     UserError, before anything is decoded, for a question that is too long, or too few validation answers.
     """
-    from ntl.data.encode import encode_rows
-    from ntl.decoding.batches import DecodingLines, decode
-    from ntl.training.checks import positions_of
-    from ntl.training.decode import COVERED
-
     if interval:
         try:
             radius = loaded.calibration.radius(interval, 0.0)
@@ -260,9 +232,10 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
     decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
-    how: dict[str, Any] = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
-    examples: list[Any] = encode_rows(rows, parts.tokenizer, **how)
-    positions = positions_of(parts.model)
+    examples: list[Any] = encode_rows(
+        rows, parts.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED, chat=loaded.chat
+    )
+    positions = getattr(parts.model.config, "max_position_embeddings", None)
     # The last generated token is not an input; a question to an encoder has positions of its own.
     room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
     most = min(loaded.most, room)
@@ -272,33 +245,21 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interva
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
                 f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
             )
-    options: dict[str, Any] = {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
-    found = decode(
-        decoding,
-        model=parts.model,
-        tokenizer=parts.tokenizer,
-        examples=examples,
-        collate=parts.collator.prompts,
-        max_new_tokens=loaded.limit,
-        progress=DecodingLines(say, "questions", len(questions)),
-        chat=loaded.chat,
-        **options,
-    )
-    if doubtful := sum(answer.about.get("covered", 1.0) < COVERED for answer in found):
-        say(
-            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {COVERED} of the "
-            "probability, and the answer is that of a part of it."
+    options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
+    options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
+    found = decode.decode_examples(parts, decoding, examples, "questions", **options)
+    if doubtful := sum(answer.about.get("covered", 1.0) < decode.COVERED for answer in found):
+        parts.say(
+            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
+            "the probability, and the answer is that of a part of it."
         )
-    about = [_with_interval(answer, loaded.calibration, interval) if interval else answer.about for answer in found]
-    return [{"question": q, "answer": a.text, **more} for q, a, more in zip(questions, found, about, strict=True)]
-
-
-def _with_interval(answer: Any, calibration: Any, level: float) -> dict[str, Any]:
-    from ntl.evaluation.rules import RULES
-
-    number, about = RULES["default"].extract(answer.text), {**answer.about}
-    about.pop("interval", None)
-    if number is not None:
-        middle, radius = float(number), calibration.radius(level, answer.about.get("sd"))
-        about |= {"interval": [middle - radius, middle + radius], "level": level}
-    return about
+    told: list[dict[str, Any]] = [
+        {"question": question, "answer": each.text, **each.about}
+        for question, each in zip(questions, found, strict=True)
+    ]
+    for line in told if interval else ():
+        line.pop("interval", None)
+        if (number := RULES["default"].extract(line["answer"])) is not None:
+            middle, radius = float(number), loaded.calibration.radius(interval, line.get("sd"))
+            line.update(interval=[middle - radius, middle + radius], level=interval)
+    return told

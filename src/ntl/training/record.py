@@ -1,30 +1,42 @@
-"""What a run says of itself: the lines that it prints, and the record of a finished one."""
+"""What a run says of itself: the lines that it prints, metrics.jsonl and its mirror in W&B, and its record."""
 
+import json
 import math
+import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from transformers import TrainerCallback
 
+from ntl.config import Config
+from ntl.config.identity import plain
+from ntl.config.root import TrackingConfig
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
+from ntl.evaluation import Scores
 from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
 from ntl.results.spec import RIDGE
+from ntl.system.errors import needs
+from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, packages, peak_memory_bytes
+from ntl.system.secrets import redact, redacted
+from ntl.training.checkpoints import is_first
 from ntl.training.decode import described
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.parts import RunParts
+from ntl.training.trainer import ObjectiveTrainer
 
-if TYPE_CHECKING:
-    from ntl.training.parts import RunParts
-    from ntl.training.trainer import ObjectiveTrainer
-
+METRICS = "metrics.jsonl"
+# How long the beginning and the end of a run wait for W&B.
+SECONDS_TO_BEGIN, SECONDS_TO_FINISH = 30.0, 15.0
 # Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
@@ -35,20 +47,15 @@ SUMMARY = (
 )
 MEANS = ("ce", "ntl", *DIAGNOSTICS, *OF_NUMBERS, *OF_TEXT)
 CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
-BANNER_ROWS = 1000
 
 
-def banner(parts: "RunParts", trainer: "ObjectiveTrainer", folder: Path, step: int = 0) -> list[str]:
-    """Return the lines that a run prints before its first step; it continues from ``step``.
-
-    The tokens of a step are estimated from the lengths of ``BANNER_ROWS`` training examples.
-    """
+def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int = 0) -> list[str]:
+    """Return the lines that a run prints before its first step; it continues from ``step``."""
     config, args, train = parts.config, trainer.args, parts.encoded("train")
     size = parameters(parts.model)
     trained = sum(each.numel() for each in parts.model.parameters() if each.requires_grad)
     rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    chosen = np.linspace(0, len(train) - 1, min(len(train), BANNER_ROWS)).astype(np.int64)
-    tokens = rows * float(np.mean(train.lengths(chosen)))
+    tokens = rows * float(np.mean(train.lengths(np.arange(len(train)))))
     validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
     devices = f"{args.world_size} x {device_name(args.device)}" if args.world_size > 1 else device_name(args.device)
     return [
@@ -87,6 +94,122 @@ class ProgressLines(TrainerCallback):
         self.say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
 
 
+class MetricsFile(TrainerCallback):
+    """Appends every log line to metrics.jsonl, and passes it on to ``mirror``.
+
+    A line has step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl.
+    """
+
+    def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
+        self.path, self.mirror = path, mirror
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Rewrite the file from the checkpoint's history, which drops later lines, and replay it to the mirror.
+
+        So W&B's folder of the last process has everything, which is the only one that stays when it is offline.
+        """
+        if state.is_world_process_zero:
+            write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
+            for entry in state.log_history:
+                self.mirror(entry)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Append one line of JSON; the summary that the Trainer logs at its end is left out."""
+        if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(state.global_step, logs))
+        self.mirror({"step": state.global_step, **logs})
+
+
+def _line(step: float, logs: Mapping[str, float]) -> str:
+    # Sorted, as a checkpoint stores its history with sorted keys: a line stays the same after a resume.
+    return json.dumps({"step": step, **dict(sorted(logs.items()))}) + "\n"
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Read the lines of a metrics file; a last line that was cut off by a kill is left out."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _public(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Under the names that W&B shows: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
+
+    def named(name: str) -> str:
+        if "/" not in name:
+            return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
+        return name if name.startswith(("validation/", "test/")) else f"test/{name}"
+
+    return {named(name): value for name, value in values.items() if isinstance(value, int | float)}
+
+
+class Mirror:
+    """Mirrors metrics.jsonl to a W&B run of the run's id, if the config asks for it; the first rank alone.
+
+    Whatever the service raises, the run continues: one warning is printed, and nothing more is sent.
+    """
+
+    def __init__(self, tracking: TrackingConfig, warn: Callable[[str], object]) -> None:
+        self.tracking, self.warn = tracking, warn
+        self.works = tracking.to_wandb and is_first()
+        if tracking.name == "auto" and not tracking.to_wandb and tracking != TrackingConfig():
+            warn("W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=.")
+
+    def start(self, config: Config, folder: Path, parameters: int) -> None:
+        """Begin the run of a folder; nothing is sent or written before."""
+        self._try(lambda: self._start(config, folder, parameters))
+
+    def log(self, line: Mapping[str, float]) -> None:
+        """Show one line of metrics.jsonl."""
+        values = _public({name: value for name, value in line.items() if name != "step"})
+        self._try(lambda: self._run.log(values, step=int(line["step"])))
+
+    def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Show the final metrics, and close."""
+        self._try(lambda: self._run.summary.update(_public(summary)))
+        self._try(lambda: self._run.finish())
+
+    def _try(self, action: Callable[[], object]) -> None:
+        if self.works:
+            try:
+                action()
+            except Exception as error:
+                self.works = False
+                reason = redact((str(error) or type(error).__name__).splitlines()[0])
+                self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
+
+    def _start(self, config: Config, folder: Path, parameters: int) -> None:
+        os.environ.setdefault("WANDB_SILENT", "true")
+        with needs("train"):
+            import wandb
+
+        # Without a key the client would prompt for one.
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        if mode == "offline":  # what an interrupted process has left is replayed, so that one folder has everything
+            for left in folder.glob(f"wandb/offline-run-*-{folder.name}"):
+                shutil.rmtree(left, ignore_errors=True)
+        names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
+        values = {key: value for key, value in plain(config).items() if key != "tracking"}
+        self._run: Any = wandb.init(
+            project=self.tracking.project,
+            entity=self.tracking.entity or None,
+            group=self.tracking.group or None,  # None is that of WANDB_RUN_GROUP, if it is set
+            job_type="train",
+            tags=list(dict.fromkeys([*config.tracking.tags, *names])),
+            id=folder.name,
+            name=folder.name,
+            dir=str(folder),
+            config=redacted({**values, "parameters": parameters}),
+            mode=mode,
+            resume="allow",
+            # An earlier run of this process that failed must not receive the metrics of this one.
+            reinit="finish_previous",
+            # Also bounds the wait at the exit of the process, where the client uploads what is left.
+            settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
+        )
+
+
 def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
     """Return the last lines that a run prints: its main metrics by split.
 
@@ -110,10 +233,10 @@ def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[st
 
 
 def build_record(
-    parts: "RunParts",
-    trainer: "ObjectiveTrainer",
+    parts: RunParts,
+    trainer: ObjectiveTrainer,
     validation: Mapping[str, float],
-    scores: Any,
+    scores: Scores,
     *,
     folder: Path,
     overrides: Sequence[str],
@@ -125,21 +248,19 @@ def build_record(
 
     Args:
         validation: Losses, diagnostics and decoded metrics at the step that is scored, under the trainer's names.
-        scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         values, git: The config (``ntl.config.identity.recorded``) and the source tree at the start of the run.
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
     """
     config, device = parts.config, trainer.args.device
     of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
-    names = [name for name in MEANS if f"eval_{name}" in validation] + of_heads
+    names = [name for name in (*MEANS, *of_heads) if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
         config={**values, "decoding": described(config.decoding)},
         seed=config.seed,
-        metrics={**losses, **scores.metrics},
         git=git,
         packages=packages(),
         device=device_name(device),
@@ -151,12 +272,8 @@ def build_record(
         tokens_seen=seen[1],
         wall_time_s=round(trainer.wall_time(), 3),
         peak_memory_bytes=peak_memory_bytes(device),
-        groups=scores.groups,
         curves=_curves(read_metrics(folder / METRICS)),
-        correct=scores.correct,
-        ids_sha256=scores.ids_sha256,
-        predictions_sha256=scores.predictions_sha256,
-        rules=scores.rules,
+        **asdict(replace(scores, metrics={**losses, **scores.metrics})),
     )
 
 
@@ -169,7 +286,7 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
     return {name: thin_curve(points) for name, points in series.items() if points}
 
 
-def longer_than_train(parts: "RunParts") -> dict[str, float]:
+def longer_than_train(parts: RunParts) -> dict[str, float]:
     """Return test split -> fraction of its examples with more tokens, question and answer, than any training example.
 
     A split without examples is left out.
@@ -180,13 +297,12 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
     return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
 
 
-def _model(parts: "RunParts", trainer: "ObjectiveTrainer") -> dict[str, Any]:
+def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
     found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
     if parts.config.model.pretrained:
         found["weights"] = parts.loaded
-    if trainer.best:
-        best = trainer.best.best
-        found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
+    if metric := trainer.saves.metric:
+        found["best"] = {"metric": metric, "step": trainer.saves.best.step, "value": trainer.saves.best.value}
     return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from ntl.config.folders import literal
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
 from ntl.config.model import check_type, gguf_file, other_shape, source
-from ntl.config.trainer import DERIVED, in_steps, is_decoded
+from ntl.config.trainer import DERIVED, in_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
@@ -32,16 +31,6 @@ from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
-
-GIVEN_AT_RANDOM = (
-    "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
-    "scale=finetune is meant for these."
-)
-CHOSEN_ON_SCORED = (
-    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
-    "chosen on the examples that its scores are of."
-)
-FROM_RANDOM = "{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others."
 
 
 def train(config: Config, overrides: Sequence[str] = ()) -> Path:
@@ -68,7 +57,8 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
         is_meant = config.trainer.max_steps and config.scale.name != "finetune"
         if not (config.model.pretrained or config.base or is_meant):
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
-            say(FROM_RANDOM.format(what=what, name=config.model.name))
+            name = config.model.name
+            say(f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others.")
         return _train(config, prepared, folder, overrides)
 
 
@@ -80,7 +70,10 @@ def _check_model(config: Config) -> None:
     if model.pretrained and (said := origin(source(model))):
         say(f"model={model.name}: {said}; {source(model)}.")
     if model.pretrained and scale in ("tiny", "small", "hour"):
-        say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
+        say(
+            f"scale={scale} model={model.name}: learned weights are trained at trainer.lr={config.trainer.lr:g}, which "
+            "is meant for random ones; scale=finetune is meant for these."
+        )
 
 
 def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
@@ -108,10 +101,9 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
-    from ntl.training.decode import decode_additional, decode_splits, decode_validation, splits_of
+    from ntl.training.decode import decode_additional, decode_splits, splits_of
     from ntl.training.parts import RunParts
-    from ntl.training.record import ProgressLines, banner, build_record, summary
-    from ntl.training.tracking import METRICS, MetricsFile, Mirror
+    from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
@@ -141,7 +133,6 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         folder / CHECKPOINTS,
         run={**checkpoints.describe(config, folder.name), "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
-        decoded=partial(decode_validation, parts) if is_decoded(config.trainer) else None,
         started=started,
     )
     is_first = trainer.is_world_process_zero()
@@ -183,12 +174,11 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     additional = decode_additional(parts, config.beside, folder)
     if is_first:
         scores.metrics.update(additional)
-        found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
-        record = build_record(parts, trainer, validation, scores, **found)
+        start = {"overrides": overrides, "values": values, "git": git}
+        record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
-        checkpoints.keep_newest(
-            folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None
-        )
+        best = scored if trainer.saves.metric else None
+        checkpoints.keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in summary(record, splits, "@paper" if config.paper_compat else ""):
             say(line)
@@ -199,15 +189,17 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
 
 
 def _check_parts(parts: "RunParts") -> None:
-    from ntl.training.checks import check_decodings, check_lengths
-    from ntl.training.decode import decode_in_training, splits_of
+    from ntl.training.decode import check_decodings, check_lengths, decode_in_training, splits_of
 
     config = parts.config
     check_lengths(parts)
     decodings = {"decoding": config.decoding, **{f"beside.{name}": each for name, each in config.beside.items()}}
     check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
-        say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
+        say(
+            f"trainer.best={config.trainer.best} dataset={config.dataset.name}: its validation split is also the one "
+            "that is scored, so the checkpoint is chosen on the examples that its scores are of."
+        )
     for decoding in decodings.values():
         splits = splits_of(parts, decoding)
         if isinstance(decoding, TreeConfig) and config.model.pretrained:
@@ -225,7 +217,7 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        made_of["base"] = checkpoints.weights_digest(base)
+        made_of["base"] = read_json(base / checkpoints.MANIFEST)[checkpoints.WEIGHTS]
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
         made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
     return made_of
@@ -233,16 +225,16 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
 
 def _scored_step(trainer: "ObjectiveTrainer") -> int:
     """Return the step whose weights are decoded: the best one, if ``trainer.best`` says what that is, or the last."""
-    keeper, last = trainer.best, trainer.state.global_step
-    if keeper is None:
+    metric, best, last = trainer.saves.metric, trainer.saves.best, trainer.state.global_step
+    if not metric:
         return last
-    if keeper.is_over and last < trainer.args.max_steps:
-        say(f"Stopped at step {last:,}: no better {keeper.metric} in {keeper.best.since} evaluations.")
-    if keeper.best.step is None:
-        say(f"trainer.best={keeper.metric}: undefined in every evaluation; the last step is scored.")
+    if trainer.saves.is_over and last < trainer.args.max_steps:
+        say(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
+    if best.step is None:
+        say(f"trainer.best={metric}: undefined in every evaluation; the last step is scored.")
         return last
-    say(f"Best validation {keeper.metric}: {keeper.best.value:.4g}, at step {keeper.best.step:,}, which is scored.")
-    return keeper.best.step
+    say(f"Best validation {metric}: {best.value:.4g}, at step {best.step:,}, which is scored.")
+    return best.step
 
 
 def _make_folder(folder: Path, parts: "RunParts") -> None:

@@ -1,8 +1,9 @@
 """A Seq2SeqTrainer that normalizes the loss of an objective and writes checkpoints with a manifest."""
 
+import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
+from ntl.config.trainer import is_decoded
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
 from ntl.system.errors import Diverged, UserError
-from ntl.training.arguments import training_arguments
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
-from ntl.training.callbacks import KeepBest, SaveAt
-from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_json, write_manifest
+from ntl.training.callbacks import SaveAt, training_arguments
+from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
+from ntl.training.decode import decode_validation
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -33,25 +35,13 @@ EVALUATION_TIMES = (
 SHUFFLED_IN_MEMORY = 2**20
 
 
-def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return the means over all examples, whatever the batch size and ranks.
-
-    The predictions are (N, 5 or more) values of `JointLoss.flat`, and of a language model further `diagnostic_sums`.
-    """
-    sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
-    if len(sums) == len(FLAT):
-        return means(sums)
-    return {**means(sums[:-NUM_DIAGNOSED]), **diagnostic_means(sums[-NUM_DIAGNOSED:])}
-
-
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.objectives``), whose forward returns a `JointLoss`.
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``),
-    ``decoded`` decodes the validation examples and returns metrics that each evaluation then has, too, and ``started``
-    is ``time.monotonic()`` at the start of this process' work on the run.
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``), and
+    ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
@@ -64,7 +54,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         *,
         run: Mapping[str, Any] | None = None,
         callbacks: Sequence[Any] = (),
-        decoded: Callable[[], Mapping[str, float]] | None = None,
         started: float | None = None,
     ) -> None:
         config, objective = parts.config.trainer, parts.objective()
@@ -88,16 +77,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             parts.model.config.use_cache = own_cache
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
-            self.compute_loss_func = evaluation_means
+            self.compute_loss_func = means
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
-        # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
+        # It prints every log line; ntl.training.record.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.parts, self.config, self.run, self.decoded = parts, config, run or {}, decoded
-        self.add_callback(SaveAt(parts.config.keep_steps))
-        self.best = KeepBest(config.best, config.early_stopping) if config.best and config.max_steps else None
-        if self.best:
-            self.add_callback(self.best)
+        self.parts, self.config, self.run = parts, config, run or {}
+        self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
+        self.add_callback(self.saves)
         self.masking = parts.masking()
         # This rank's steps since the loss was last known to be finite, and the losses of their batches, which stay on
         # their device, so that recording them does not wait for the GPU.
@@ -131,7 +118,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the loss
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        if self.state.global_step >= self.args.max_steps or (self.best and self.best.is_over):
+        if self.state.global_step >= self.args.max_steps or self.saves.is_over:
             # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -147,14 +134,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
         counts = torch.stack([self._count(batch) for batch in batches]).sum(0)
-        return batches, self._sum_over_ranks(counts)
+        return batches, self.accelerator.reduce(counts, reduction="sum")
 
     def _count(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         weights = {LOSS_WEIGHTS: batch[LOSS_WEIGHTS]} if LOSS_WEIGHTS in batch else {}
         return self._objective().count(batch["labels"], **weights)
-
-    def _sum_over_ranks(self, values: torch.Tensor) -> Any:
-        return self.accelerator.reduce(values, reduction="sum")
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
@@ -177,7 +161,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        objective.diagnosing, objective.progress = self.is_logged(), self.state.global_step / self.args.max_steps
+        step, each = self.state.global_step, self.state.logging_steps
+        # Whether the step ends with a log line.
+        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % each == 0
+        objective.progress = step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
@@ -196,13 +183,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.meters[: self.num_losses] += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
 
-    def is_logged(self) -> bool:
-        """Return whether the step being computed ends with a log line."""
-        return self.args.logging_strategy == "steps" and (self.state.global_step + 1) % self.state.logging_steps == 0
-
     def examples_and_tokens_seen(self) -> tuple[int, int]:
         """Return the examples and tokens trained on, over all ranks, repeats included. Every rank must call this."""
-        examples, tokens = self._sum_over_ranks(self.seen).tolist()
+        examples, tokens = self.accelerator.reduce(self.seen, reduction="sum").tolist()
         return examples, tokens
 
     def wall_time(self) -> float:
@@ -228,7 +211,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return super().evaluation_loop(*args, **kwargs)
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        return {**evaluation_means(prediction), **(self.decoded() if self.decoded else {})}
+        """Return the means over all examples, whatever the batch size and ranks, and the metrics of decoded ones.
+
+        The predictions are (N, 5 or more) values of `JointLoss.flat`, then of a language model `diagnostic_sums`.
+        """
+        sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
+        end = len(sums) - (NUM_DIAGNOSED if len(sums) > len(FLAT) else 0)
+        decoded = decode_validation(self.parts) if is_decoded(self.config) else {}
+        return {**means(sums[:end]), **diagnostic_means(sums[end:]), **decoded}
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -261,7 +251,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return Diverged(f"{what} at step {step}; {last}; a lower trainer.lr or trainer.max_grad_norm may help.")
 
     def _read_and_reset_meters(self) -> dict[str, float]:
-        loss, *parts = self._sum_over_ranks(torch.cat([self.meters, self.diagnosed])).tolist()
+        loss, *parts = self.accelerator.reduce(torch.cat([self.meters, self.diagnosed]), reduction="sum").tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
@@ -286,7 +276,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save a checkpoint; its manifest comes last, and older checkpoints are deleted after that."""
-        meters, seen = self._sum_over_ranks(self.meters).tolist(), self.examples_and_tokens_seen()
+        meters, seen = self.accelerator.reduce(self.meters, reduction="sum").tolist(), self.examples_and_tokens_seen()
         # Also checked here, because the training may have diverged since the last log line.
         self._stop_unless_finite("training", meters[0])
         if not all_finite(self._objective()):
@@ -299,13 +289,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # Under FSDP, transformers also writes the weights as a pickle, which nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             counted = {"meters": meters, "since": self.metered_since, "seen": seen, "seconds": self.wall_time()}
-            write_json(folder / METERS, counted)
-            write_json(folder / DATA, self.parts.fingerprint["files"])
-            write_json(folder / RUN, dict(self.run))
+            for name, value in {METERS: counted, DATA: self.parts.fingerprint["files"], RUN: dict(self.run)}.items():
+                (folder / name).write_text(json.dumps(value))
             if self.state.global_step in self.parts.config.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.config.keep_checkpoints, best=self.best.best.step if self.best else None)
+            prune(folder, keep=self.config.keep_checkpoints, best=self.saves.best.step)
 
     def save_as_it_is(self) -> None:
         """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""

@@ -9,7 +9,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from ntl.models.lora import LORA, load_trained, merged_state, trained_state
+from ntl.models.lora import LORA, merged_state, trained_state
 from ntl.training.checkpoints import WEIGHTS
 
 ADAPTERS = "trained.safetensors"
@@ -35,7 +35,9 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
 def load_model(model: Any, folder: Path) -> None:
     """Load what ``save_model`` wrote of the same model."""
     if _has_adapters(model):
-        load_trained(model, safetensors.torch.load_file(folder / ADAPTERS))
+        state = safetensors.torch.load_file(folder / ADAPTERS)
+        for name, tensor in trained_state(model).items():
+            tensor.copy_(state[name])
         return
     try:
         safetensors.torch.load_model(model, folder / WEIGHTS)
