@@ -7,10 +7,10 @@ from itertools import groupby
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import Outcome, Seeds, accuracy_interval, effect
 from ntl.results.match import RowPlan, plan_table, row_records
-from ntl.results.notes import heading, is_stand_in, notes, warnings
+from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
-from ntl.results.table import Block, Difference, Row, Table, pairs_with, same_but_loss, unbeaten
+from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
+from ntl.results.table import Block, Difference, Row, Table, by_seed, outcome_of, pairs_with, same_but_loss
 from ntl.system.errors import UserError
 
 
@@ -24,11 +24,11 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     blocks: list[Block] = []
     parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
     for block, plans in parts:
-        named, pair = block is spec.blocks[wanted.block], None
+        part, named, pair = block.scales[scale], block is spec.blocks[wanted.block], None
         endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
-        rows = _rows(block, scale, plans, records, endpoint)
+        rows = _rows(block, plans, records, endpoint)
         if named:
-            group = block.scales[scale].labels.get(wanted.group, wanted.group)
+            group = part.labels.get(wanted.group, wanted.group)
             by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
             pair = by_label[wanted.against], by_label[wanted.row]
         found = Block(
@@ -42,9 +42,8 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         )
         blocks.append(found)
         if pair:
-            more = block.scales[scale].heuristics_of(endpoint.metric)
-            finding = find_primary(wanted, pair, found, more)
-    return Table(spec, scale, heading(spec, scale, parts), blocks, finding)
+            finding = find_primary(wanted, pair, found, part.heuristics_of(endpoint.metric))
+    return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
 
 
 def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunRecord]) -> list[Table]:
@@ -55,11 +54,6 @@ def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunR
         known = dict.fromkeys(each for spec in specs for each in spec.scales)
         raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
     return [build_table(spec, records, each) for spec, each in pairs]
-
-
-def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
-    """A metric in the records that have it, by seed; None where it is undefined."""
-    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
@@ -83,9 +77,7 @@ def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> s
     return f"{name if decoded else metric}:{constant}"
 
 
-def _rows(
-    block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec
-) -> list[Row]:
+def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec) -> list[Row]:
     by_row = [row_records(plan, records) for plan in plans]
     every = [record for have in by_row for record in have.values()]
     rows = []
@@ -96,7 +88,7 @@ def _rows(
             else by_seed(column.metric, have)
             for column in block.columns
         }
-        rows.append(Row(plan, have, values, is_stand_in(block, scale, plan)))
+        rows.append(Row(plan, have, values))
     for row, learnt in zip(rows, beats_constants(endpoint, rows), strict=True):
         row.learnt = learnt
     for column in block.columns:
@@ -108,11 +100,8 @@ def _rows(
 def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
     """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
     sign, means = column.better.value, [row.summary(column).mean for row in rows]
-    constants = [row.spec.role is Role.constant and row.spec.constant not in REFERENCES for row in rows]
-    best = max(
-        (sign * mean for mean, constant in zip(means, constants, strict=True) if constant and mean is not None),
-        default=None,
-    )
+    constants = [mean for row, mean in zip(rows, means, strict=True) if row.is_heuristic and mean is not None]
+    best = max((sign * mean for mean in constants), default=None)
     known = [mean if row.plan.overrides and sign else None for row, mean in zip(rows, means, strict=True)]
     return [None if mean is None or best is None else sign * mean > best for mean in known]
 
@@ -176,21 +165,19 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     if found is None:
         return f"No run of a common seed of {first} and {second} yet."
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
-    base = [each.values[endpoint.metric] for each in group if each.spec.role is Role.baseline]
-    heuristic, outcome, after = unbeaten(endpoint, base, group, heuristics), found.outcome(says_better=True), ""
-    if found.summary.n == 1:
-        lead = f"One seed, which has no interval, of {first} against {second} in {header}"
-    elif heuristic:
-        lead = f"{first} and {second} cannot be compared in {header}: the baseline does not beat {heuristic}"
-    elif outcome is Outcome.equivalent:
-        lead = f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}"
-    elif outcome is Outcome.inconclusive:
-        lead = f"{first} and {second} do not differ significantly in {header}"
-        after = f"; n = {found.summary.n} could show {found.detectable}" * bool(found.detectable)
-    else:
-        lead = f"{first} is {'better' if outcome is Outcome.supported else 'worse'} than {second} in {header}"
+    outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
+    leads = {
+        Outcome.not_run: f"One seed, which has no interval, of {first} against {second} in {header}",
+        Outcome.not_testable: f"{first} and {second} cannot be compared in {header}: the baseline does not beat "
+        f"{heuristic}",
+        Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",
+        Outcome.inconclusive: f"{first} and {second} do not differ significantly in {header}",
+        Outcome.supported: f"{first} is better than {second} in {header}",
+        Outcome.contradicted: f"{first} is worse than {second} in {header}",
+    }
+    after = found.power if outcome is Outcome.inconclusive else ""
     commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
     if any(commit.startswith(tuple(spec.seen)) for commit in commits):
         after += "; named after these runs"
     within = f" ({row.spec.group})" if row.spec.group else ""
-    return f"{lead}{within}: {found.text}{after}."
+    return f"{leads[outcome]}{within}: {found.text}{after}."

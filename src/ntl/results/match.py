@@ -24,6 +24,7 @@ class RowPlan:
     """One row at one scale: the overrides of its runs (less the seed), and what they give each key, as text.
 
     ``added`` are the overrides of a command line that change what a run computes; they are not among ``pins``.
+    ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
     """
 
     row: RowSpec
@@ -31,6 +32,11 @@ class RowPlan:
     pins: Mapping[str, str]
     seeds: tuple[int, ...]
     added: tuple[str, ...] = ()
+    place: str = ""
+
+    @property
+    def stand_in(self) -> bool:
+        return self.place != self.pins.get("model", "")
 
     def run(self, seed: int) -> tuple[str, ...]:
         return (*self.overrides, f"seed={seed}")
@@ -69,10 +75,11 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
             plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
+            place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
             words = [part.replace.get(word, word) for word in words]
             seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
             pins = _pins(words, f"{where}: {row.label}")
-            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added)))
+            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added), place))
     return plans
 
 

@@ -46,25 +46,18 @@ def model_name(model: str) -> str:
     return MODELS.get(model.removesuffix("_regression"), model)
 
 
-def is_stand_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
-    """Whether the row's model takes the place of another at this scale."""
-    return f"model={plan.pins.get('model')}" in block.scales[scale].replace.values()
-
-
-def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequence[RowPlan]]]) -> str:
+def heading(spec: TableSpec, plans: Iterable[RowPlan]) -> str:
     """``Table 2 with a tiny GPT-2 in place of T5-Small: loss variants``; ``Table 2: loss variants, T5-Small`` without.
 
     The title says so where a model with published weights is trained from scratch.
     """
     ran, took, own = {}, {}, {}
-    for block, plans in parts:
-        places = {new: old for old, new in block.scales[scale].replace.items()}
-        for pins in (plan.pins for plan in plans if "model" in plan.pins):
-            name = model_name(pins["model"]) + " from scratch" * (pins.get("model.pretrained") == "false")
-            if old := places.get(f"model={pins['model']}"):
-                ran[name] = took[model_name(old.removeprefix("model="))] = None
-            else:
-                own[name] = None
+    for plan in (plan for plan in plans if plan.place):
+        name = model_name(plan.pins["model"]) + " from scratch" * (plan.pins.get("model.pretrained") == "false")
+        if plan.stand_in:
+            ran[name] = took[model_name(plan.place)] = None
+        else:
+            own[name] = None
     what, colon, subject = spec.title.partition(": ")
     if took:
         return f"{what} with {_listed(ran)} in place of {_listed(took)}{colon}{subject}"

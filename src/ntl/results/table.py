@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ntl.results.effects import Effect, Seeds, Summary, beats, effect, summarize
+from ntl.results.effects import Effect, Outcome, Seeds, Summary, beats, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
@@ -14,21 +14,25 @@ from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
 class Row:
     """A row and the records of its runs by seed.
 
-    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``stand_in``: at this scale the
-    model takes the place of the paper's. ``learnt`` is False where the mean is no better than that of the best constant
-    answer, at the table's endpoint. ``best``: the metrics in which it is the best of its group.
+    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``learnt`` is False where the mean
+    is no better than that of the best constant answer, at the table's endpoint. ``best``: the metrics in which it is
+    the best of its group.
     """
 
     plan: RowPlan
     records: dict[int, RunRecord]
     values: dict[str, Seeds]
-    stand_in: bool = False
     learnt: bool | None = None
     best: frozenset[str] = frozenset()
 
     @property
     def spec(self) -> RowSpec:
         return self.plan.row
+
+    @property
+    def is_heuristic(self) -> bool:
+        """Whether it is a constant answer. A rule that is wrong in a known way and a ridge regression need learning."""
+        return self.spec.role is Role.constant and self.spec.constant not in REFERENCES
 
     @property
     def missing(self) -> list[int]:
@@ -51,23 +55,32 @@ class Row:
         return effect(column, [base.values[column.metric]], [self.values[column.metric]])
 
 
-def unbeaten(column: ColumnSpec, base: Sequence[Seeds], rows: Sequence[Row], more: Mapping[str, float]) -> str:
-    """The best heuristic, with its score, where the baseline does not beat it; else "".
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
-    Heuristics need no learning: the constant answers among the rows, and ``more``. A rule that is wrong in a known way
-    and a ridge regression need some. Only the baseline is tested: an arm that learns nothing is a result.
+
+def outcome_of(
+    found: Effect,
+    gate: ColumnSpec,
+    groups: Sequence[Sequence[Row]],
+    more: Mapping[str, float],
+    says_better: bool = True,
+) -> tuple[Outcome, str]:
+    """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
+
+    Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
+    have to beat them, in the column ``gate``: an arm that learns nothing is a result. One seed has no interval.
     """
-    known = [
-        (row.spec.label, value)
-        for row in rows
-        if row.spec.role is Role.constant and row.spec.constant not in REFERENCES
-        for value in row.values.get(column.metric, {}).values()
-        if value is not None
-    ]
-    best = max((*known, *more.items()), key=lambda each: column.better.value * each[1], default=None)
-    if best is None or not base or beats(column, base, best[1]):
-        return ""
-    return f"{best[0]} ({format(best[1], column.format)})"
+    if found.summary.n == 1:
+        return Outcome.not_run, ""
+    values = [(row.spec.label, row.values.get(gate.metric, {})) for row in groups[0] if row.is_heuristic]
+    known = [(name, value) for name, scores in values for value in scores.values() if value is not None]
+    best = max((*known, *more.items()), key=lambda each: gate.better.value * each[1], default=None)
+    base = [by_seed(gate.metric, row.records) for rows in groups for row in rows if row.spec.role is Role.baseline]
+    if best is None or not base or beats(gate, base, best[1]):
+        return found.outcome(says_better), ""
+    return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 
 def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:

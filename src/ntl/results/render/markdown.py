@@ -46,7 +46,7 @@ def _row(row: Row, block: Block) -> str:
     for column in block.shown:
         first, *rest = short_text(row, column).split("\n")
         lines = [f"**{first}**" if column.metric in row.best else first, *rest]
-        if (paper := paper_text(row, column)) and not row.stand_in:
+        if (paper := paper_text(row, column)) and not row.plan.stand_in:
             lines.append(f"paper {paper}")
         cells.append(BREAK.join(lines))
     return line([BREAK.join(label), *cells])
