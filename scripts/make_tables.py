@@ -19,8 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.results.build import build_tables
     from ntl.results.pages import pages
     from ntl.results.record import check_folders, load_records
-    from ntl.results.render import markdown, write_tables
-    from ntl.results.render.csv import cells
+    from ntl.results.render import show, to_cells, write_tables
     from ntl.results.spec import table_names
     from ntl.system.errors import UserError
     from ntl.system.files import write_text
@@ -43,12 +42,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for path, text in texts.items():
         write_text(path, text)
     if chosen.json:
-        print(json.dumps([cell for table in tables for cell in cells(table)], indent=1))
+        print(json.dumps([cell for table in tables for cell in to_cells(table)], indent=1))
         return
     console = Console()
     for table in tables:
         if table.num_records:
-            markdown.show(table, console)
+            show(table, console)
         else:
             console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
     console.print(f"Written to {chosen.out}", markup=False)

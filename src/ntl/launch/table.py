@@ -11,7 +11,7 @@ from ntl.launch.costs import disk_needed, gigabytes
 from ntl.launch.plan import demands, runs_to_make
 from ntl.launch.workers import TRAIN, run_all, sweep_all
 from ntl.results import build_table, load_records
-from ntl.results.render import markdown, write_tables
+from ntl.results.render import show, write_tables
 from ntl.system.errors import UserError, one_line_errors
 
 
@@ -72,7 +72,7 @@ def complete_tables(
         table = build_table(demand.spec, found, scale)
         paths = write_tables([table], outputs)
         console.print()
-        markdown.show(table, console)
+        show(table, console)
         say(f"Written: {' '.join(map(str, paths))}")
     # Tables are computed from records: a run without one has failed, whatever it reported.
     failed = [(run, error) for run, error in zip(todo, errors, strict=True) if not run.is_done]

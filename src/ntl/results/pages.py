@@ -7,7 +7,7 @@ from pathlib import Path
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results.effects import Outcome
 from ntl.results.figures.spec import FigureSpec, figure_specs
-from ntl.results.render.markdown import escape, line
+from ntl.results.render import escape, line
 from ntl.results.table import Table
 from ntl.results.verdicts import Verdict, Whose, judge, learnt, load_verdicts
 from ntl.system.errors import UserError, one_line_errors

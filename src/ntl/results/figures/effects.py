@@ -11,7 +11,7 @@ from ntl.results.build import build_table
 from ntl.results.effects import Effect, Outcome, Seeds, effect
 from ntl.results.figures.spec import Source, defined, table_spec
 from ntl.results.figures.style import LOOKS, Drawing, finish, name_of, name_rows, panels
-from ntl.results.render.text import seeds_text
+from ntl.results.render import seeds_text
 from ntl.results.spec import BAND, ColumnSpec
 from ntl.results.verdicts import Cell, Whose, judge, load_verdicts
 

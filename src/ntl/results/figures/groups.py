@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from ntl.results.figures.spec import Panel, Source, defined
 from ntl.results.figures.style import LOOKS, PAGE, RASTER, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import RunRecord
-from ntl.results.render.text import seeds_text
+from ntl.results.render import seeds_text
 from ntl.system.errors import one_line_errors
 
 SPLITS = ("interpolate", "extrapolate")

@@ -11,7 +11,7 @@ from ntl.results.figures.effects import CONTROL, gaps, sentence
 from ntl.results.figures.spec import Panel, Source
 from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import PROBE, RunRecord
-from ntl.results.render.text import seeds_text
+from ntl.results.render import seeds_text
 from ntl.results.spec import ColumnSpec
 
 MOST_ORDERS = 50_000  # of eight pairs there are 40,320
