@@ -16,7 +16,7 @@ from ntl.config.root import Config
 from ntl.config.settings import quote
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
-from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
+from ntl.results import RunRecord, lacking_readings, read_record, table_runs
 from ntl.results.match import override_key, plan_table, row_name
 from ntl.results.spec import TABLE_FOLDER, TableSpec, load_table_spec
 from ntl.system.errors import UserError
@@ -188,7 +188,7 @@ def _is_part(key: str, pin: str) -> bool:
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     configs = {tuple(words): compose(words) for words in table_runs(spec, scale)}
     bases = {words: _base_run(words) for words in configs}
-    missing = [tuple(words) for words in missing_runs(spec, scale, records)]
+    missing = [tuple(words) for words in table_runs(spec, scale, records)]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
     needed = [bases[words] for words in missing if bases[words] and not find_base(configs[words].base, BASES)]
     known = [*configs.values(), *(compose(words) for words in dict.fromkeys(bases.values()) if words)]

@@ -234,7 +234,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
     wanted = table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
-    gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics_of(base_metric)
+    gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
     return Cell(cell, table.scale, place, what, found, *outcome, primary)
 
@@ -277,13 +277,10 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
     for claim in spec.claims:
         cells: list[Cell | None] = []
         for cell in claim.cells:
-            if cell.benchmark:
-                cells.append(_benchmark_cell(claim, cell, benchmarks))
-                continue
-            here = [table for table in tables if table.name == cell.table]
-            cells += [
-                _table_cell(claim, cell, table) for table in here if table.scale in (cell.scales or [table.scale])
-            ]
+            of_table = [table for table in tables if table.name == cell.table]
+            shown = [table for table in of_table if table.scale in (cell.scales or [table.scale])]
+            cells += [_table_cell(claim, cell, table) for table in shown]
+            cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
     primaries = {
         (cell.place, cell.what): cell.effect.p
@@ -314,8 +311,6 @@ def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
                     f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {name} being {wanted.value}, and it is "
                     f"{cells[name].outcome.value}: write what is true now"
                 )
-        text = sentence.text
-        for name in named:
-            text = text.replace(f"{{{name}}}", cells[name].short)
+        text = sentence.text.format_map({name: cells[name].short for name in named})
         found.append(" ".join(text.split()))
     return found

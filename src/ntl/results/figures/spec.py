@@ -10,12 +10,11 @@ from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
-from ntl.results.build import constant_values
 from ntl.results.match import plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, load_table_spec, read_typed
-from ntl.results.table import Seeds, by_seed
+from ntl.results.table import Seeds, by_seed, constant_values
 from ntl.system.errors import UserError, one_line_errors
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
