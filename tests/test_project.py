@@ -21,10 +21,10 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2400, "objectives": 1285, "training": 2920, "numbers": 605, "tokenizers": 740, "models": 1165},
-    **{"data": 3670, "decoding": 945, "evaluation": 1475, "results": 3775, "launch": 810, "benchmarks": 770},
+    **{"data": 3670, "decoding": 945, "evaluation": 1475, "results": 3475, "launch": 790, "benchmarks": 770},
     **{"config": 2785, "system": 780},
 }
-MAX_FILES = 156
+MAX_FILES = 148
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
