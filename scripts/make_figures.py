@@ -11,7 +11,6 @@ from ntl.system.errors import one_line_errors
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
-    from ntl.results.figures import draw_all, page
     from ntl.results.record import check_folders, load_records
     from ntl.system.files import write_text
 
@@ -19,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
-    from ntl.results.figures.style import style, write  # matplotlib
+    from ntl.results.figures.style import draw_all, page, style, write  # matplotlib
 
     with style():
         drawings, missing = draw_all(load_records(check_folders(chosen.records)), RESULTS)

@@ -16,12 +16,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
     from rich.console import Console
 
-    from ntl.results.build import build_tables
     from ntl.results.pages import pages
     from ntl.results.record import check_folders, load_records
-    from ntl.results.render import markdown, write_tables
-    from ntl.results.render.csv import cells
-    from ntl.results.spec import table_names
+    from ntl.results.render import show, to_cells, write_tables
+    from ntl.results.spec import load_table_spec, table_names
+    from ntl.results.table import build_table
     from ntl.system.errors import UserError
     from ntl.system.files import write_text
 
@@ -37,18 +36,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.pages and (chosen.names or chosen.scale):
         raise UserError("--pages: they say what all tables show; leave out the names and --scale.")
     folders = check_folders(chosen.records) if chosen.records else [RUNS, OUTPUTS]
-    tables = build_tables(chosen.names or table_names(), chosen.scale, load_records(folders))
+    specs = [load_table_spec(name) for name in chosen.names or table_names()]
+    scales = dict.fromkeys(scale for spec in specs for scale in spec.scales)
+    if chosen.scale and chosen.scale not in scales:
+        raise UserError(f"no table has the scale {chosen.scale!r}: choose from {', '.join(scales)}")
+    records, shown = load_records(folders), [chosen.scale] if chosen.scale else scales
+    tables = [build_table(spec, records, scale) for spec in specs for scale in spec.scales if scale in shown]
     texts = pages(tables, PAGE, README) if chosen.pages else {}  # before anything is written
     write_tables(tables, chosen.out)
     for path, text in texts.items():
         write_text(path, text)
     if chosen.json:
-        print(json.dumps([cell for table in tables for cell in cells(table)], indent=1))
+        print(json.dumps([cell for table in tables for cell in to_cells(table)], indent=1))
         return
     console = Console()
     for table in tables:
         if table.num_records:
-            markdown.show(table, console)
+            show(table, console)
         else:
             console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
     console.print(f"Written to {chosen.out}", markup=False)

@@ -142,8 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool) -> None:
     """Print what ``--dry-run`` or ``--status`` tells."""
-    from ntl.launch.costs import core_seconds, dry_run, status
     from ntl.launch.plan import demands, runs_to_make
+    from ntl.launch.table import core_seconds, dry_run, status
     from ntl.results import load_records
 
     found, seeds = load_records(records), settings.get("seeds", ())

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ntl.launch.costs import checkpoint_bytes, core_seconds, disk_needed, dry_run, figure, gigabytes, hours_left
 from ntl.launch.plan import demands, plan_runs, runs_to_make
+from ntl.launch.table import checkpoint_bytes, core_seconds, disk_needed, dry_run, figure, gigabytes, hours_left
 from ntl.results import RunRecord
 
 MakeRecord = Callable[..., RunRecord]

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from ntl.config import UserError
 from ntl.launch import table
-from ntl.launch.costs import status
 from ntl.launch.plan import demands, runs_to_make
+from ntl.launch.table import status
 from ntl.results.spec import table_names
 from ntl.system.files import lock
 

@@ -6,9 +6,8 @@ import pytest
 from rows import make_row, record, values
 
 from ntl.results import RunRecord, Table, build_table
-from ntl.results.build import best_rows, constant_values, differences
 from ntl.results.spec import ColumnSpec, Role, load_table_spec
-from ntl.results.table import Difference, Row, Seeds
+from ntl.results.table import Difference, Row, Seeds, best_rows, constant_values, differences
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)

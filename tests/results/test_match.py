@@ -5,7 +5,7 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
-from ntl.results import lacking_readings, missing_runs, table_runs
+from ntl.results import lacking_readings, table_runs
 from ntl.results.match import plan_block, row_records
 from ntl.results.spec import BlockSpec, RowSpec, ScaleSpec, TableSpec
 
@@ -82,8 +82,7 @@ def test_missing_runs(make_record) -> None:
     spec = TableSpec(title="t", name="t", blocks=[block(CE, WAS)])
     runs = table_runs(spec, "tiny")
     assert [run[-1] for run in runs] == ["seed=1", "seed=1", "seed=2", "seed=2"]
-    assert missing_runs(spec, "tiny", []) == runs
-    assert missing_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]
+    assert table_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]
 
 
 def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:

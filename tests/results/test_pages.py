@@ -1,7 +1,7 @@
 """results/README.md; what it and README say of verdicts is in test_verdicts.py; `.ci/run` holds both byte for byte."""
 
-from ntl.results.build import build_table
 from ntl.results.pages import core_hours, results_page
+from ntl.results.table import build_table
 
 RMSE = "test/rmse_truth"
 

@@ -9,8 +9,7 @@ import pytest
 from rows import make_row, record, values
 
 from ntl.results import build_table
-from ntl.results.render import latex
-from ntl.results.render.text import header, number, short_text, value_parts
+from ntl.results.render import header, number, short_text, to_latex, value_parts
 from ntl.results.spec import ColumnSpec, Role
 from ntl.results.table import Row
 
@@ -97,7 +96,7 @@ def test_every_committed_page_is_narrow_enough_to_be_read(path: Path) -> None:
 
 def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values(-1.0, 0.0, 1.0).items()]
-    lines = latex.to_latex(build_table("quickstart", made)).splitlines()
+    lines = to_latex(build_table("quickstart", made)).splitlines()
     at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
     assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")

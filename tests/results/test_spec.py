@@ -54,7 +54,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         (
             "{metric: test/mae}",
             ", ".join(f"{{metric: {split}/mae}}" for split in "tuvwxyz"),
-            r"blocks\[0\]\.columns: more than 6 to show: mark the others details: true",
+            r"blocks\[0\]: columns: more than 6 to show: mark the others details: true",
         ),
         (
             "row: NTL,",

@@ -4,8 +4,7 @@ import pytest
 
 from ntl.config.folders import RESULTS
 from ntl.results import RunRecord, build_table, pack_bits
-from ntl.results.render import RENDERERS
-from ntl.results.render import csv as flat
+from ntl.results.render import RENDERERS, to_cells
 from ntl.results.spec import load_table_spec
 
 SPEC = """
@@ -50,7 +49,7 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
             )
             for loss, correct in bits.items()
         ]
-        found = [cell for cell in flat.cells(build_table(spec, made)) if cell["kind"] == "difference"]
+        found = [cell for cell in to_cells(build_table(spec, made)) if cell["kind"] == "difference"]
         return tuple(found[0][key] for key in ("metric", "mean", "low", "high"))
 
     # 30 of 100 examples differ: binomial(100, 0.3) / 100 has the 2.5 % and 97.5 % points 0.21 and 0.39.

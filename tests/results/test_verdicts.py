@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.results.build import build_table
 from ntl.results.effects import Outcome
 from ntl.results.pages import readme_results, results_page
 from ntl.results.record import RunRecord
+from ntl.results.table import build_table
 from ntl.results.verdicts import Verdict, VerdictsSpec, judge, learnt, load_verdicts
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"

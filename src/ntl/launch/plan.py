@@ -16,9 +16,9 @@ from ntl.config.root import Config
 from ntl.config.settings import quote
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
-from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
+from ntl.results import RunRecord, lacking_readings, read_record, table_runs
 from ntl.results.match import override_key, plan_table, row_name
-from ntl.results.spec import TABLE_FOLDER, TableSpec, load_table_spec
+from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import BASES, find_base, not_kept
 
@@ -134,8 +134,7 @@ def demands(
     ``say`` is told of tables without the scale. UserError where no table has the scale or a table not the seeds, for an
     override of a setting that rows fix, and for the files of one model where rows have several.
     """
-    paths = [Path(name) if is_file(name) else TABLE_FOLDER / f"{name}.yaml" for name in tables]
-    specs = [load_table_spec(path.stem, path.parent) for path in paths]
+    specs = [load_table_spec(name) for name in tables]
     having = [spec for spec in specs if scale in spec.scales]
     if not having:
         scales = dict.fromkeys(each for spec in specs for each in spec.scales)
@@ -147,11 +146,6 @@ def demands(
             _choose_seeds(spec, scale, seeds)
     _check_overrides(having, scale, overrides)
     return [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
-
-
-def is_file(table: str) -> bool:
-    """Whether a table is given by the path of its file."""
-    return table.endswith(".yaml") and Path(table).is_file()
 
 
 def _choose_seeds(spec: TableSpec, scale: str, seeds: Sequence[int]) -> None:
@@ -188,7 +182,7 @@ def _is_part(key: str, pin: str) -> bool:
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     configs = {tuple(words): compose(words) for words in table_runs(spec, scale)}
     bases = {words: _base_run(words) for words in configs}
-    missing = [tuple(words) for words in missing_runs(spec, scale, records)]
+    missing = [tuple(words) for words in table_runs(spec, scale, records)]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
     needed = [bases[words] for words in missing if bases[words] and not find_base(configs[words].base, BASES)]
     known = [*configs.values(), *(compose(words) for words in dict.fromkeys(bases.values()) if words)]

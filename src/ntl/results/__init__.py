@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.results.build import build_table as build_table
     from ntl.results.effects import effect as effect
     from ntl.results.effects import summarize as summarize
     from ntl.results.match import lacking_readings as lacking_readings
-    from ntl.results.match import missing_runs as missing_runs
     from ntl.results.match import table_runs as table_runs
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import load_records as load_records
@@ -20,5 +18,6 @@ if TYPE_CHECKING:
     from ntl.results.record import write_record as write_record
     from ntl.results.render import write_tables as write_tables
     from ntl.results.table import Table as Table
+    from ntl.results.table import build_table as build_table
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -28,35 +28,26 @@ def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tupl
     """
     record = read_record(path)
     others = [each for each in published if each.id != record.id]
-    faults = [
-        *([] if path.name in (RECORD, f"{record.id}.json") else [f"the file is not named {record.id}.json"]),
-        *_config(record),
-        *_source(record, root),
-        *_hashes(record),
-        *_data(record, others),
-        *_answers(record),
-    ]
     rows = list(_rows(record, others))
-    return faults + [line for _, line in rows if line], [name for name, _ in rows]
+    faults = [*_faults(path, record, others, root), *(line for _, line in rows if line)]
+    return faults, [name for name, _ in rows]
 
 
-def _config(record: RunRecord) -> Iterator[str]:
-    """The overrides give the config, and the config the id and the seed."""
+def _faults(path: Path, record: RunRecord, published: Sequence[RunRecord], root: Path) -> Iterator[str]:
+    if path.name not in (RECORD, f"{record.id}.json"):
+        yield f"the file is not named {record.id}.json"
+    # The overrides give the config, and the config the id and the seed.
     config = compose(record.overrides)
     given = with_weights_of(record, config)
     # Weights that lie here have the hash of their files as their id; a record names that of its own.
     if run_id(config if run_id(config) == record.id else given) != record.id:
         yield f"its overrides give the id {run_id(given)}"
-    stored = recorded(from_values(record.config, record.id))
-    now, then = leaves(recorded(given)), leaves(stored)
+    now, then = leaves(recorded(given)), leaves(recorded(from_values(record.config, record.id)))
     for key in sorted(set(now) & set(then)):
         if now[key] != then[key]:
             yield f"{key} is {json.dumps(then[key])} in its config, and {json.dumps(now[key])} by its overrides"
     if record.seed != config.seed:
         yield f"its seed is {record.seed}, and {config.seed} by its overrides"
-
-
-def _source(record: RunRecord, root: Path) -> Iterator[str]:
     commit = str(record.git.get("commit") or "")
     command = ["git", "-C", str(root), "cat-file", "-e", f"{commit}^{{commit}}"]
     if not commit or subprocess.run(command, capture_output=True, check=False).returncode:
@@ -67,28 +58,20 @@ def _source(record: RunRecord, root: Path) -> Iterator[str]:
         yield f"the versions of {', '.join(missing)} are not recorded"
     if not record.device:
         yield "its device is not recorded"
-
-
-def _hashes(record: RunRecord) -> Iterator[str]:
+    files = record.data.get("files", {})
     hashes = {"predictions_sha256": record.predictions_sha256}
     hashes |= {f"ids_sha256.{split}": value for split, value in record.ids_sha256.items()}
-    hashes |= {f"data.files.{name}": value for name, value in record.data.get("files", {}).items()}
+    hashes |= {f"data.files.{name}": value for name, value in files.items()}
     for name, value in hashes.items():
         if not SHA256.fullmatch(str(value)):
             yield f"{name} is {str(value)[:20]!r}, which is no sha256"
-
-
-def _data(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[str]:
-    """The same settings of a data set gave the same files to every published run."""
+    # The same settings of a data set gave the same files to every published run.
     same = [each for each in published if each.config.get("dataset") == record.config.get("dataset")]
-    for name, value in record.data.get("files", {}).items():
+    for name, value in files.items():
         known = {each.data.get("files", {}).get(name) for each in same} - {None}
         if known and value not in known:
             yield f"data.files.{name} differs from that of {len(same)} published runs with the same settings"
-
-
-def _answers(record: RunRecord) -> Iterator[str]:
-    """Packed answers are as many, and as often correct, as the metrics say."""
+    # Packed answers are as many, and as often correct, as the metrics say.
     for split, packed in record.correct.items():
         count, share = (record.metrics.get(f"{split}/{name}") for name in ("count", "accuracy"))
         if count and share is not None and abs(unpack_bits(packed, int(count)).mean() - share) > 1e-9:

@@ -159,12 +159,13 @@ class Effect:
         return 2 * float(stdtr(self.summary.n - 1, -t))
 
     @property
-    def detectable(self) -> str:
-        """The half width of the interval: an effect beyond it would have shown."""
+    def power(self) -> str:
+        """``; n = 8 could show 21%``, the half width of the interval: an effect beyond it would have shown."""
         if self.summary.low is None or self.summary.high is None:
             return ""
         half = (self.summary.high - self.summary.low) / 2
-        return f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
+        size = f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
+        return f"; n = {self.summary.n} could show {size}"
 
     @property
     def short(self) -> str:

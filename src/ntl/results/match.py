@@ -7,8 +7,9 @@ from typing import Any
 
 from ntl.config.identity import NOT_RECORDED, plain, run_id
 from ntl.config.root import Config
+from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, Role, RowSpec, TableSpec
+from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
@@ -24,6 +25,7 @@ class RowPlan:
     """One row at one scale: the overrides of its runs (less the seed), and what they give each key, as text.
 
     ``added`` are the overrides of a command line that change what a run computes; they are not among ``pins``.
+    ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
     """
 
     row: RowSpec
@@ -31,9 +33,59 @@ class RowPlan:
     pins: Mapping[str, str]
     seeds: tuple[int, ...]
     added: tuple[str, ...] = ()
+    place: str = ""
+
+    @property
+    def stand_in(self) -> bool:
+        return self.place != self.pins.get("model", "")
 
     def run(self, seed: int) -> tuple[str, ...]:
         return (*self.overrides, f"seed={seed}")
+
+
+@dataclass(eq=False)
+class Row:
+    """A row and the records of its runs by seed.
+
+    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``learnt`` is False where the mean
+    is no better than that of the best constant answer, at the table's endpoint. ``best``: the metrics in which it is
+    the best of its group.
+    """
+
+    plan: RowPlan
+    records: dict[int, RunRecord]
+    values: dict[str, Seeds]
+    learnt: bool | None = None
+    best: frozenset[str] = frozenset()
+
+    @property
+    def spec(self) -> RowSpec:
+        return self.plan.row
+
+    @property
+    def is_heuristic(self) -> bool:
+        """Whether it is a constant answer. A rule that is wrong in a known way and a ridge regression need learning."""
+        return self.spec.role is Role.constant and self.spec.constant not in REFERENCES
+
+    @property
+    def missing(self) -> list[int]:
+        """The seeds without a record."""
+        return [seed for seed in self.plan.seeds if seed not in self.records]
+
+    @property
+    def command(self) -> str:
+        """Trains the missing runs; empty without any."""
+        start = "python train.py -m" if len(self.missing) > 1 else "python train.py"
+        words = [start, *self.plan.overrides, f"seed={','.join(map(str, self.missing))}"]
+        return " ".join(words) if self.missing else ""
+
+    def summary(self, column: ColumnSpec) -> Summary:
+        """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
+        return summarize(list(self.values[column.metric].values()))
+
+    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
+        """The effect in a column over the seeds of both, None where they share none."""
+        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
 
 
 def override_key(override: str) -> str:
@@ -69,10 +121,11 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
             plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
+            place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
             words = [part.replace.get(word, word) for word in words]
             seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
             pins = _pins(words, f"{where}: {row.label}")
-            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added)))
+            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added), place))
     return plans
 
 
@@ -88,20 +141,17 @@ def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPla
     return [(block, plan_block(block, scale, where, spec.added)) for block in spec.blocks if scale in block.scales]
 
 
-def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
-    """The overrides of every run that a table needs, each once; seeds vary slowest, so that all rows fill evenly."""
+def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -> list[list[str]]:
+    """The overrides of every run that a table needs and that has no record, each once.
+
+    Seeds vary slowest, so that all rows fill evenly.
+    """
     runs: dict[tuple[str, ...], None] = {}
     for _, plans in plan_table(spec, scale):
+        lacking = [(plan, set(plan.seeds) - row_records(plan, records).keys()) for plan in plans]
         for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
-            runs |= dict.fromkeys(plan.run(seed) for plan in plans if seed in plan.seeds)
+            runs |= dict.fromkeys(plan.run(seed) for plan, seeds in lacking if seed in seeds)
     return [list(run) for run in runs]
-
-
-def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> list[list[str]]:
-    """The runs of ``table_runs`` that have no record."""
-    plans = [plan for _, plans in plan_table(spec, scale) for plan in plans]
-    have = {plan.run(seed) for plan in plans for seed in row_records(plan, records)}
-    return [run for run in table_runs(spec, scale) if tuple(run) not in have]
 
 
 def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from ntl.system.secrets import redacted
 
 RECORD = "record.json"
 SCHEMA = 1
-METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
+DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
@@ -85,7 +85,8 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
-        absent = _absent_terms(self.config)
+        has_ntl = self.config.get("loss", {}).get("number", "") is not None
+        absent = ["ntl"] * (not has_ntl) + ["ce"] * (self.config.get("model", {}).get("head") == "regression")
         names = {f"validation/{name}" for name in absent}
         self.metrics = {key: value for key, value in self.metrics.items() if value != 0 or key not in names}
         series = {name for each in absent for name in (each, f"eval_{each}")}
@@ -125,17 +126,6 @@ class RunRecord:
 PUBLISHED_ALONE = ("worst", "typical", "mistakes")
 
 
-def data_read(record: RunRecord) -> Json:
-    """The data that a run read: its files and rows, without what was measured on them, which not every record has."""
-    return {key: value for key, value in record.data.items() if key != "longer_than_train"}
-
-
-def _absent_terms(config: Json) -> list[str]:
-    without_ntl = config.get("loss", {}).get("number", "") is None
-    without_ce = config.get("model", {}).get("head") == "regression"
-    return ["ntl"] * without_ntl + ["ce"] * without_ce
-
-
 def jsonable(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
     if isinstance(value, Mapping):
@@ -158,20 +148,11 @@ def jsonable(value: Any, digits: int | None = None) -> Any:
 
 
 def to_json(record: RunRecord) -> Json:
-    """The record as in its file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
-
-    Groups have the form of :func:`pack_groups`.
-    """
-    payload: Json = {"schema": SCHEMA, **{item.name: jsonable(getattr(record, item.name)) for item in fields(record)}}
-    for name in PUBLISHED_ALONE:
-        if not payload[name]:
-            del payload[name]
-    payload["metrics"] = jsonable(record.metrics, METRIC_DIGITS)
-    payload["groups"] = {split: pack_groups(jsonable(part, GROUP_DIGITS)) for split, part in record.groups.items()}
-    payload["curves"] = {
-        name: [[jsonable(step), jsonable(value, CURVE_DIGITS)] for step, value in points]
-        for name, points in record.curves.items()
-    }
+    """The record as in its file, its numbers with the ``DIGITS``, its groups in the form of :func:`pack_groups`."""
+    values = {item.name: getattr(record, item.name) for item in fields(record)}
+    kept = {name: value for name, value in values.items() if value or name not in PUBLISHED_ALONE}
+    payload: Json = {"schema": SCHEMA, **{name: jsonable(value, DIGITS.get(name)) for name, value in kept.items()}}
+    payload["groups"] = {split: pack_groups(part) for split, part in payload["groups"].items()}
     return payload
 
 

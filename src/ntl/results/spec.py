@@ -156,10 +156,6 @@ class ScaleSpec:
     heuristics: dict[str, dict[str, float]] = field(default_factory=dict)
     note: str = ""
 
-    def heuristics_of(self, metric: str) -> dict[str, float]:
-        """The scores in a metric."""
-        return {name: scores[metric] for name, scores in self.heuristics.items() if metric in scores}
-
 
 @dataclass
 class BlockSpec:
@@ -172,6 +168,26 @@ class BlockSpec:
     scales: dict[str, ScaleSpec] = MISSING
     overrides: list[str] = field(default_factory=list)
     note: str = ""
+
+    def __post_init__(self) -> None:
+        metrics, groups = [column.metric for column in self.columns], {row.group for row in self.rows}
+        if len(set(metrics)) < len(metrics):
+            raise UserError("columns: a metric is listed twice")
+        if sum(not column.details for column in self.columns) > MOST_COLUMNS:
+            raise UserError(f"columns: more than {MOST_COLUMNS} to show: mark the others details: true")
+        for scale, part in self.scales.items():
+            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
+                raise UserError(f"scales.{scale}.seeds: give at least one seed and none twice")
+            if lost := [row.label for row in self.rows if set(row.seeds) - set(part.seeds)]:
+                raise UserError(f"rows: {lost[0]}: seeds that scale {scale!r} does not have")
+            if lost := sorted({*part.groups, *part.labels} - groups):
+                raise UserError(f"scales.{scale}: no row has the group {lost[0]!r}")
+        several = len({metric.partition("/")[0] for metric in metrics}) > 1
+        for column in self.columns:
+            split, _, name = column.metric.partition("/")
+            reading = name.partition("@")[2]
+            given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
+            column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 
 @dataclass
@@ -232,17 +248,14 @@ def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
 def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_FOLDER) -> TableSpec:
     """Read and check ``<folder>/<name>.yaml``, with the numbers of ``<paper>/<name>.yaml`` where that is there.
 
-    A mistake in either is a UserError that names the file and the key.
+    ``name`` may be the path of a file, too. A mistake in either is a UserError that names the file and the key.
     """
-    path = folder / f"{name}.yaml"
+    path = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
     if not path.is_file():
         names = table_names(folder)
         raise UserError(f"no table {name!r}.{nearest(name, names) or ' Choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
-    spec.name = name
-    for number, block in enumerate(spec.blocks):
-        _check_block(block, f"{path}: blocks[{number}]")
-        _name_columns(block)
+    spec.name = path.stem
     for scale in spec.scales:
         primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
         part = check_pair(primary, spec, where).scales.get(scale)
@@ -253,30 +266,6 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
     if (numbers := paper / path.name).is_file():
         _attach(spec, numbers)
     return spec
-
-
-def _check_block(block: BlockSpec, where: str) -> None:
-    groups = {row.group for row in block.rows}
-    if len({column.metric for column in block.columns}) < len(block.columns):
-        raise UserError(f"{where}.columns: a metric is listed twice")
-    if sum(not column.details for column in block.columns) > MOST_COLUMNS:
-        raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
-    for scale, part in block.scales.items():
-        if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-            raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
-        if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
-            raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
-        if lost := sorted({*part.groups, *part.labels} - groups):
-            raise UserError(f"{where}.scales.{scale}: no row has the group {lost[0]!r}")
-
-
-def _name_columns(block: BlockSpec) -> None:
-    several = len({column.metric.partition("/")[0] for column in block.columns}) > 1
-    for column in block.columns:
-        split, _, name = column.metric.partition("/")
-        reading = name.partition("@")[2]
-        given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
-        column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 
 def read_paper(path: Path) -> list[dict[str, Any]]:

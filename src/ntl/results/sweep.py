@@ -8,7 +8,7 @@ from ntl.evaluation.metrics import metric_of
 from ntl.results.effects import effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
 from ntl.results.record import RECORD, RunRecord, read_record
-from ntl.results.render.text import header, number
+from ntl.results.render import header, number
 from ntl.results.spec import ColumnSpec
 from ntl.system.errors import needs
 

@@ -1,92 +1,48 @@
-"""A computed table: rows and differences, and nothing of how it is written."""
+"""A table computed from run records: rows, differences and a finding, and nothing of how it is written."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, product
+from typing import Any
 
-from ntl.results.effects import Effect, Seeds, Summary, beats, effect, summarize
-from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
+from ntl.evaluation.metrics import Better
+from ntl.results.effects import Effect, Outcome, Seeds, accuracy_interval, beats, effect
+from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
+from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import REFERENCES, ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, RowSpec, TableSpec, load_table_spec
+
+Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
 
 
-@dataclass(eq=False)
-class Row:
-    """A row and the records of its runs by seed.
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
-    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``stand_in``: at this scale the
-    model takes the place of the paper's. ``learnt`` is False where the mean is no better than that of the best constant
-    answer, at the table's endpoint. ``best``: the metrics in which it is the best of its group.
+
+def outcome_of(
+    found: Effect,
+    gate: ColumnSpec,
+    groups: Sequence[Sequence[Row]],
+    more: Heuristics,
+    says_better: bool = True,
+) -> tuple[Outcome, str]:
+    """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
+
+    Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
+    have to beat them, in the column ``gate``: an arm that learns nothing is a result. One seed has no interval.
     """
-
-    plan: RowPlan
-    records: dict[int, RunRecord]
-    values: dict[str, Seeds]
-    stand_in: bool = False
-    learnt: bool | None = None
-    best: frozenset[str] = frozenset()
-
-    @property
-    def spec(self) -> RowSpec:
-        return self.plan.row
-
-    @property
-    def missing(self) -> list[int]:
-        """The seeds without a record."""
-        return [seed for seed in self.plan.seeds if seed not in self.records]
-
-    @property
-    def command(self) -> str:
-        """Trains the missing runs; empty without any."""
-        start = "python train.py -m" if len(self.missing) > 1 else "python train.py"
-        words = [start, *self.plan.overrides, f"seed={','.join(map(str, self.missing))}"]
-        return " ".join(words) if self.missing else ""
-
-    def summary(self, column: ColumnSpec) -> Summary:
-        """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
-        return summarize(list(self.values[column.metric].values()))
-
-    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
-        """The effect in a column over the seeds of both, None where they share none."""
-        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
-
-
-def unbeaten(column: ColumnSpec, base: Sequence[Seeds], rows: Sequence[Row], more: Mapping[str, float]) -> str:
-    """The best heuristic, with its score, where the baseline does not beat it; else "".
-
-    Heuristics need no learning: the constant answers among the rows, and ``more``. A rule that is wrong in a known way
-    and a ridge regression need some. Only the baseline is tested: an arm that learns nothing is a result.
-    """
-    known = [
-        (row.spec.label, value)
-        for row in rows
-        if row.spec.role is Role.constant and row.spec.constant not in REFERENCES
-        for value in row.values.get(column.metric, {}).values()
-        if value is not None
-    ]
-    best = max((*known, *more.items()), key=lambda each: column.better.value * each[1], default=None)
-    if best is None or not base or beats(column, base, best[1]):
-        return ""
-    return f"{best[0]} ({format(best[1], column.format)})"
-
-
-def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:
-    """(row with this role, another row of its group that has runs)."""
-    for base in (row for row in rows if row.spec.role is role):
-        for row in rows:
-            if row.plan.overrides and row is not base and row.spec.group == base.spec.group:
-                yield base, row
-
-
-def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
-    """The other rows of a row's group whose runs differ from its runs in the loss alone."""
-    aside = {"loss", *NOT_COMPUTED_WITH}
-
-    def rest(each: Row) -> dict[str, str]:
-        return {key: value for key, value in each.plan.pins.items() if key.split(".")[0] not in aside}
-
-    others = [other for other in rows if other is not row and other.plan.overrides]
-    return [other for other in others if other.spec.group == row.spec.group and rest(other) == rest(row)]
+    if found.summary.n == 1:
+        return Outcome.not_run, ""
+    values = [(row.spec.label, row.values.get(gate.metric, {})) for row in groups[0] if row.is_heuristic]
+    known = [(name, value) for name, scores in values for value in scores.values() if value is not None]
+    known += [(name, scores[gate.metric]) for name, scores in more.items() if gate.metric in scores]
+    best = max(known, key=lambda each: gate.better.value * each[1], default=None)
+    base = [by_seed(gate.metric, row.records) for rows in groups for row in rows if row.spec.role is Role.baseline]
+    if best is None or not base or beats(gate, base, best[1]):
+        return found.outcome(says_better), ""
+    return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 
 @dataclass
@@ -176,3 +132,172 @@ class Table:
     @property
     def num_records(self) -> int:
         return sum(len(row.records) for row in self.rows)
+
+
+# ---- from records
+
+
+def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
+    """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
+
+    UserError: no such table or scale, a row that cannot be composed.
+    """
+    if isinstance(spec, str):
+        spec = load_table_spec(spec)
+    blocks: list[Block] = []
+    parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
+    for block, plans in parts:
+        part, named, pair = block.scales[scale], block is spec.blocks[wanted.block], None
+        endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
+        rows = _rows(block, plans, records, endpoint)
+        if named:
+            group = part.labels.get(wanted.group, wanted.group)
+            by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
+            pair = by_label[wanted.against], by_label[wanted.row]
+        found = Block(
+            block.title,
+            block.columns,
+            [row for row in rows if not row.spec.constant or any(row.values.values())],
+            differences(block.columns, rows, pair, endpoint.metric),
+            list(warnings(block, scale, rows)),
+            list(notes(block, scale, rows)),
+            endpoint,
+        )
+        blocks.append(found)
+        if pair:
+            finding = find_primary(wanted, pair, found, part.heuristics)
+    return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
+
+
+def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
+    """The score of a constant answer, which all records of the same data share.
+
+    Records of different test data have scores of their own; each is listed once.
+    """
+    found = dict[tuple[frozenset[Any], float | None], None]()
+    for record in (record for record in records if key in record.metrics):
+        files = record.data.get("files", {}).items()
+        test_files = frozenset(each for each in files if not each[0].startswith(("train", "validation")))
+        found[test_files, record.value(key)] = None
+    return dict(enumerate(sorted((score for _, score in found), key=lambda score: (score is None, score or 0.0))))
+
+
+def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
+    # A constant answer does not depend on the decoding; another parse rule may read it differently.
+    name, _, reading = metric.partition("@")
+    decoded = any(reading in record.config.get("beside", {}) for record in records)
+    return f"{name if decoded else metric}:{constant}"
+
+
+def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec) -> list[Row]:
+    by_row = [row_records(plan, records) for plan in plans]
+    every = [record for have in by_row for record in have.values()]
+    rows = []
+    for plan, have in zip(plans, by_row, strict=True):
+        values = {
+            column.metric: constant_values(_constant_key(column.metric, plan.row.constant, every), every)
+            if plan.row.constant
+            else by_seed(column.metric, have)
+            for column in block.columns
+        }
+        rows.append(Row(plan, have, values))
+    for row, learnt in zip(rows, beats_constants(endpoint, rows), strict=True):
+        row.learnt = learnt
+    for column in block.columns:
+        for row in best_rows(column, rows):
+            row.best |= {column.metric}
+    return rows
+
+
+def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
+    """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
+    sign, means = column.better.value, [row.summary(column).mean for row in rows]
+    constants = [mean for row, mean in zip(rows, means, strict=True) if row.is_heuristic and mean is not None]
+    best = max((sign * mean for mean in constants), default=None)
+    known = [mean if row.plan.overrides and sign else None for row, mean in zip(rows, means, strict=True)]
+    return [None if mean is None or best is None else sign * mean > best for mean in known]
+
+
+def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
+    """The best row of each group, where its effect over the second best is shown and not within the band.
+
+    With fewer than three common seeds or a single row there is no best row. Constants and rows that are undefined for a
+    seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no constant answer in the
+    column, is never best.
+    """
+    if column.better is Better.neither:
+        return []
+    found, ahead = [], dict(zip(rows, beats_constants(column, rows), strict=True))
+    means = {row: summary.mean for row in rows if row.plan.overrides and not (summary := row.summary(column)).undefined}
+    ranked = sorted(
+        (row for row, mean in means.items() if mean is not None),
+        key=lambda row: (row.spec.group, -column.better.value * (means[row] or 0.0)),
+    )
+    for _, group in groupby(ranked, key=lambda row: row.spec.group):
+        first, second, *_ = [*group, None]
+        gap = first.over(second, column) if first and second else None
+        if not first or not gap or gap.outcome(says_better=True) is not Outcome.supported:
+            continue
+        if ahead[first] is not False and first.learnt is not False:
+            found.append(first)
+    return found
+
+
+def _but_loss(row: Row) -> dict[str, str]:
+    """What its runs are set to, but for the loss and what changes no result."""
+    aside = {"loss", *NOT_COMPUTED_WITH}
+    return {key: value for key, value in row.plan.pins.items() if key.split(".")[0] not in aside}
+
+
+def differences(
+    columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
+) -> list[Difference]:
+    """Every row over its group's baseline, and every ``ntl`` row over a control that differs in the loss alone.
+
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
+    metric ``endpoint`` is marked. Columns without a better end have no effects.
+    """
+    pairs = [primary] if primary else []
+    for role in (Role.baseline, Role.control):
+        for base, row in product((row for row in rows if row.spec.role is role), rows):
+            other = row is not base and row.plan.overrides and row.spec.group == base.spec.group
+            if other and (role is Role.baseline or (row.spec.role is Role.ntl and _but_loss(row) == _but_loss(base))):
+                pairs.append((base, row))
+    found = []
+    for base, row in dict.fromkeys(pairs):
+        for column in (each for each in columns if each.better is not Better.neither):
+            if (gap := row.over(base, column)) is None:
+                continue
+            common, examples = sorted(set(base.records) & set(row.records)), None
+            if len(common) == 1 and column.metric.endswith("/accuracy"):
+                split = column.metric.partition("/")[0]
+                examples = accuracy_interval(split, base.records[common[0]], row.records[common[0]])
+            is_primary = (base, row) == primary and column.metric == endpoint
+            found.append(Difference(row.spec, base.spec, gap, examples, is_primary))
+    return found
+
+
+def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heuristics: Heuristics) -> str:
+    """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
+    (against, row), endpoint = pair, block.endpoint
+    first, second, header = row.spec.label, against.spec.label, endpoint.words
+    found = effect(endpoint, [against.values[endpoint.metric]], [row.values[endpoint.metric]], spec.band)
+    if found is None:
+        return f"No run of a common seed of {first} and {second} yet."
+    group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
+    outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
+    leads = {
+        Outcome.not_run: f"One seed, which has no interval, of {first} against {second} in {header}",
+        Outcome.not_testable: f"{first} and {second} cannot be compared in {header}: the baseline does not beat "
+        f"{heuristic}",
+        Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",
+        Outcome.inconclusive: f"{first} and {second} do not differ significantly in {header}",
+        Outcome.supported: f"{first} is better than {second} in {header}",
+        Outcome.contradicted: f"{first} is worse than {second} in {header}",
+    }
+    after = found.power if outcome is Outcome.inconclusive else ""
+    commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
+    if any(commit.startswith(tuple(spec.seen)) for commit in commits):
+        after += "; named after these runs"
+    within = f" ({row.spec.group})" if row.spec.group else ""
+    return f"{leads[outcome]}{within}: {found.text}{after}."

@@ -11,21 +11,10 @@ from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
-from ntl.results.build import by_seed
 from ntl.results.effects import Effect, Outcome, Summary, effect, holm
 from ntl.results.notes import model_name
-from ntl.results.spec import (
-    BAND,
-    BlockSpec,
-    ColumnSpec,
-    PairSpec,
-    Role,
-    TableSpec,
-    check_pair,
-    load_table_spec,
-    read_typed,
-)
-from ntl.results.table import Row, Table, unbeaten
+from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
+from ntl.results.table import Row, Table, by_seed, outcome_of
 from ntl.system.errors import UserError
 
 VERDICTS = CONFIG_DIR / "verdicts.yaml"
@@ -170,8 +159,8 @@ class Cell:
         if self.effect is None:
             return "no run"
         why = f"; the baseline does not beat {self.heuristic}" if self.outcome is Outcome.not_testable else ""
-        if self.outcome is Outcome.inconclusive and self.effect.detectable and not self.said:
-            why = f"; n = {self.effect.summary.n} could show {self.effect.detectable}"
+        if self.outcome is Outcome.inconclusive and not self.said:
+            why = self.effect.power
         after = "; added when the records had been seen" if self.spec.after else ""
         p = "" if self.corrected is None else f", p = {self.corrected:.2g} corrected over the primary comparisons"
         return f"{self.said or self.effect.text}{p}{why}{after}"
@@ -233,25 +222,21 @@ def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:
 def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     if (rows := _rows(cell, table)) is None:
         return None
-    column = column_of(table.spec.blocks[cell.block], cell.metric, cell.table)
-    base_metric = cell.against_metric or cell.metric
+    block, base_metric = table.spec.blocks[cell.block], cell.against_metric or cell.metric
+    column = column_of(block, cell.metric, cell.table)
     base = [by_seed(base_metric, each[cell.against].records) for each in rows]
     found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], cell.band)
     what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
-    if found is None or found.summary.n == 1:  # one seed has no interval
+    if found is None or found.summary.n == 1:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
-    outcome, wanted = found.outcome(not claim.no_worse), table.spec.primary_of(table.scale)
+    wanted = table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
-    more = table.spec.blocks[cell.block].scales[table.scale].heuristics_of(base_metric)
-    gate = column_of(table.spec.blocks[cell.block], base_metric, cell.table)
-    baselines = [
-        by_seed(base_metric, row.records) for each in rows for row in each.values() if row.spec.role is Role.baseline
-    ]
-    best = unbeaten(gate, baselines, [*rows[0].values()], more)
-    return Cell(cell, table.scale, place, what, found, Outcome.not_testable if best else outcome, best, primary)
+    gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
+    outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
+    return Cell(cell, table.scale, place, what, found, *outcome, primary)
 
 
 def _read(label: str, metric: str) -> str:
@@ -292,13 +277,10 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
     for claim in spec.claims:
         cells: list[Cell | None] = []
         for cell in claim.cells:
-            if cell.benchmark:
-                cells.append(_benchmark_cell(claim, cell, benchmarks))
-                continue
-            here = [table for table in tables if table.name == cell.table]
-            cells += [
-                _table_cell(claim, cell, table) for table in here if table.scale in (cell.scales or [table.scale])
-            ]
+            of_table = [table for table in tables if table.name == cell.table]
+            shown = [table for table in of_table if table.scale in (cell.scales or [table.scale])]
+            cells += [_table_cell(claim, cell, table) for table in shown]
+            cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
     primaries = {
         (cell.place, cell.what): cell.effect.p
@@ -329,8 +311,6 @@ def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
                     f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {name} being {wanted.value}, and it is "
                     f"{cells[name].outcome.value}: write what is true now"
                 )
-        text = sentence.text
-        for name in named:
-            text = text.replace(f"{{{name}}}", cells[name].short)
+        text = sentence.text.format_map({name: cells[name].short for name in named})
         found.append(" ".join(text.split()))
     return found

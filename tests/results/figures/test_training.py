@@ -2,7 +2,7 @@
 
 import pytest
 
-from ntl.results.figures.training import gains_by_base
+from ntl.results.figures.effects import gains_by_base
 
 
 @pytest.fixture

@@ -1,24 +1,30 @@
-"""The README's figure: one dot per run, equal seeds joined, and each loss with its difference from the first one; and
-what each comparison shows, claim by claim and task by task: in a band effects are too small to matter."""
+"""What losses gain: seed by seed, a dot a run; by claim and task; by how well the base did, and by step; and Figure 4,
+the epochs until a group is answered well."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from textwrap import fill
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
-from ntl.results.build import build_table
 from ntl.results.effects import Effect, Outcome, Seeds, effect
-from ntl.results.figures.spec import Source, defined, table_spec
-from ntl.results.figures.style import LOOKS, Drawing, finish, name_of, name_rows, panels
-from ntl.results.render.text import seeds_text
+from ntl.results.figures.spec import Panel, Source, defined, table_spec
+from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
+from ntl.results.record import PROBE, RunRecord
+from ntl.results.render import seeds_text
 from ntl.results.spec import BAND, ColumnSpec
+from ntl.results.table import build_table
 from ntl.results.verdicts import Cell, Whose, judge, load_verdicts
 
 CONTROL = "ce_digits"
 Effects = Mapping[str, Effect]  # loss -> its effect
 UNSHOWN = Outcome.inconclusive, Outcome.equivalent
 HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
+MOST_ORDERS = 50_000  # of eight pairs there are 40,320
 
 
 def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> Effects:
@@ -68,7 +74,7 @@ def draw_seeds(source: Source) -> Drawing | None:
             findings.append(f"{panel.spec.title}, {column.header} ({count}): {text}")
     axes[0].set_yticks(range(len(shown)), [LOOKS[loss].name for loss in shown])
     axes[0].set_ylim(len(shown) - 0.4, -0.75)
-    return finish(source.spec, figure, findings=" ".join(findings), model=source.panels[0].model)
+    return finish(source, figure, findings=" ".join(findings))
 
 
 def _draw(
@@ -155,4 +161,164 @@ def draw_forest(source: Source) -> Drawing | None:
     name_rows(axes, names)
     counts = {outcome: sum(cell.outcome is outcome for cell in cells) for outcome in Outcome}
     found = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-    return finish(source.spec, figure, legend=2, n=str(len(cells)), found=found, left=str(left))
+    return finish(source, figure, legend=2, n=str(len(cells)), found=found, left=str(left))
+
+
+# ---- Figure 4
+
+
+def epochs_until(have: Mapping[int, RunRecord], threshold: float) -> Any:
+    """Epochs until a group's probe is below the threshold for the first time, inf for never; NaN without a probe.
+
+    A DataFrame: a row for each seed that was probed, a column for each group.
+    """
+    found = {}
+    for seed, record in have.items():
+        probes = {name.removeprefix(PROBE): each for name, each in record.curves.items() if name.startswith(PROBE)}
+        for group, points in probes.items():
+            steps = (step for step, value in points if step is not None and value is not None and value < threshold)
+            found[seed, group] = next((step / record.steps * _epochs(record) for step in steps), math.inf)
+    return pd.Series(found, dtype=float).unstack() if found else pd.DataFrame()
+
+
+def _epochs(record: RunRecord) -> float:
+    return record.examples_seen / record.data["rows"]["train"]
+
+
+def draw_epochs(source: Source) -> Drawing | None:
+    """None where no run was probed. Markers are medians over seeds, open and at the right end where that is never.
+
+    The ``findings`` of the caption say how many groups each loss reaches, and the differences over seeds.
+    """
+    reached = [
+        {loss: epochs_until(have, panel.spec.threshold) for loss, have in panel.runs.items()} for panel in source.panels
+    ]
+    if not (groups := sorted({group for part in reached for found in part.values() for group in found})):
+        return None
+    records = [record for panel in source.panels for have in panel.runs.values() for record in have.values()]
+    end, counts, findings = max(map(_epochs, records)), [], []
+    figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), len(source.panels), sharey=True)
+    for each, panel, epochs in zip(axes, source.panels, reached, strict=True):
+        times = {}  # in which a loss reaches a group, in the median
+        for at, (loss, found) in enumerate(epochs.items()):
+            look, offset = LOOKS[loss], 0.24 * (at - (len(panel.runs) - 1) / 2)
+            # Of two middle values the later one, as one of them may be infinite.
+            places = {group: statistics.median_high(found[group].dropna()) for group in groups if group in found}
+            counts.append(len(found))
+            times[loss] = sum(map(math.isfinite, places.values()))
+            for group, middle in places.items():
+                fill = look.colour if math.isfinite(middle) else "none"
+                marks = {"color": look.colour, "markerfacecolor": fill, "markersize": 4, **ON_AXIS}
+                each.plot(min(middle, end), groups.index(group) + offset, look.marker, **marks)
+            each.plot([], [], look.marker, color=look.colour, markersize=4, label=name_of(loss))
+        if not any(times.values()):
+            words = "none of the lengths\nwithin the training,\nwhatever the loss"
+            style: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555", "backgroundcolor": "white"}
+            each.text(end / 2, (len(groups) - 1) / 2, words, **style)
+        if min(times.values(), default=0) < len(groups):
+            each.text(end, -0.62, "not reached", ha="right", va="center", color="#555555")
+        name_rows(each, [group.replace("x", " × ") for group in groups], -0.95)
+        each.set_xlim(0, end)
+        each.set(title=panel.spec.title, xlabel=panel.spec.axis)
+        each.grid(axis="x")
+        findings.append(_finding(panel, groups, times, epochs))
+    axes[0].set_ylabel("digits of the two factors")
+    return finish(source, figure, 3, seeds=seeds_text(counts), findings=" ".join(findings))
+
+
+def _finding(panel: Panel, groups: Sequence[str], reached: Mapping[str, int], epochs: Mapping[str, Any]) -> str:
+    title = panel.spec.title
+    counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
+    if not any(reached.values()):
+        return f"{title}: {counts}, so nothing is shown there."
+    column = ColumnSpec(metric="validation/epochs_until", header="epochs")
+    means = {loss: _means(have, groups, epochs[loss]) for loss, have in panel.runs.items()}
+    compared = [sentence(gaps(means, base, column), base) for base in (next(iter(means)), CONTROL)]
+    lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
+    return f"{title}: {counts}. {' '.join([lead, *filter(None, compared)])}"
+
+
+def _means(have: Mapping[int, RunRecord], groups: Sequence[str], epochs: Any) -> dict[int, float]:
+    whole = epochs.dropna() if len(epochs.columns) == len(groups) else epochs[:0]
+    return {seed: statistics.fmean(found.clip(upper=_epochs(have[seed]))) for seed, found in whole.iterrows()}
+
+
+# ---- when a loss helps
+
+
+def gains_by_base(
+    have: Mapping[int, RunRecord],
+    against: Mapping[int, RunRecord],
+    bases: Mapping[str, RunRecord],
+    metric: str,
+    sign: int,
+) -> list[tuple[float, float]]:
+    """For each seed of ``have`` that ``against`` and the ``bases``, by id, have too: the accuracy of the base, and the
+    gain over ``against`` in percent of its score.
+
+    ``sign`` is 1 where a higher score is better, otherwise -1.
+    """
+    arms = []
+    for seed in sorted(set(have) & set(against)):
+        base = bases.get(str(have[seed].config.get("base", "")).partition("@")[0])
+        accuracy = base and base.metrics.get(f"{metric.partition('/')[0]}/accuracy")
+        score, other = have[seed].metrics.get(metric), against[seed].metrics.get(metric)
+        if accuracy is not None and score is not None and other:
+            arms.append((accuracy, 100 * sign * (score - other) / abs(other)))
+    return arms
+
+
+def correlation(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Spearman's ρ, and its exact two-sided p over all orders of one side, up to eight pairs. No ties."""
+    from scipy.stats import permutation_test, rankdata, spearmanr
+
+    left, right = (rankdata(side) for side in zip(*pairs, strict=True))
+
+    def statistic(order: np.ndarray, axis: int) -> np.ndarray:
+        return np.mean(order * right, axis=axis)
+
+    orders = {"permutation_type": "pairings", "n_resamples": MOST_ORDERS, "rng": 0}
+    p = permutation_test((left,), statistic, vectorized=True, **orders).pvalue
+    found: Any = spearmanr(left, right)
+    return float(found.statistic), float(p)
+
+
+def gains_by_step(have: Mapping[int, RunRecord], against: Mapping[int, RunRecord], series: str) -> Any:
+    """Gains in a curve in percent, lower values being better.
+
+    A DataFrame: a row for each seed of both, a column for each step that all have.
+    """
+    seeds = sorted(set(have) & set(against))
+    curves = [{seed: dict(map(tuple, of[seed].curves.get(series, ()))) for seed in seeds} for of in (have, against)]
+    mine, theirs = (pd.DataFrame(curve, dtype=float) for curve in curves)
+    return (100 * (theirs - mine) / theirs).dropna().sort_index().T
+
+
+def draw_when(source: Source) -> Drawing | None:
+    """Two panels of the same runs: gains by the base's accuracy, and by step. None where no seed has two losses."""
+    by_base, by_step = source.panels
+    (first, against), *others = by_base.runs.items()
+    sign, bases = by_base.column.better.value, {record.id: record for record in source.records}
+    arms = {loss: gains_by_base(have, against, bases, by_base.spec.metric, sign) for loss, have in others}
+    arms = {loss: found for loss, found in arms.items() if found}
+    if not arms:
+        return None
+    figure, (left, right) = panels(PAGE, 2.9, 2)
+    texts = []
+    for loss, found in arms.items():
+        look = LOOKS[loss]
+        left.plot(*zip(*found, strict=True), look.marker, color=look.colour, label=name_of(loss))
+        if len(found) > 2:
+            rho, p = correlation(found)
+            texts.append(f"{name_of(loss)}: ρ = {rho:+.2f}, n = {len(found)}, exact p = {p:.3g}")
+        gains = gains_by_step(by_base.runs[loss], against, by_step.spec.metric)
+        right.plot(gains.columns, gains.mean(), look.line, marker=look.marker, color=look.colour)
+        right.vlines(gains.columns, gains.min(), gains.max(), color=look.colour, linewidth=1)
+    for axes, panel in ((left, by_base), (right, by_step)):
+        axes.axhline(0, color="#555555", linewidth=1)
+        axes.set_title(panel.spec.title, loc="left")
+        axes.set_xlabel(panel.spec.axis)
+        axes.grid(axis="y")
+    left.set_ylabel(f"gain over {name_of(first)}, %")
+    findings = f"Rank correlation of the gain with the base's accuracy: {'; '.join(texts)}." if texts else ""
+    return finish(source, figure, 4, seeds=seeds_text([len(found) for found in arms.values()]), findings=findings)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
@@ -15,7 +16,7 @@ from matplotlib.patches import Rectangle
 from ntl.results.figures.spec import Panel, Source, defined
 from ntl.results.figures.style import LOOKS, PAGE, RASTER, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import RunRecord
-from ntl.results.render.text import seeds_text
+from ntl.results.render import seeds_text
 from ntl.system.errors import one_line_errors
 
 SPLITS = ("interpolate", "extrapolate")
@@ -23,14 +24,13 @@ PAIR = re.compile(r"(\d+)x(\d+)")
 DEPTH = re.compile(r"(\d+)@(\d+)")  # of ntl.data.sets.generated
 
 
-def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> dict[str, list[float]]:
-    """group -> one value a seed, where it is defined."""
-    found: dict[str, list[float]] = {}
-    for record in records.values():
-        for group, values in record.groups.get(split, {}).items():
-            if (value := values.get(metric)) is not None:
-                found.setdefault(group, []).append(value)
-    return found
+def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> Any:
+    """A DataFrame: a row for each seed, a column for each group that has the metric, sorted; NaN where undefined."""
+    found = {
+        seed: {group: values.get(metric) for group, values in record.groups.get(split, {}).items()}
+        for seed, record in records.items()
+    }
+    return pd.DataFrame(found, dtype=float).T.dropna(axis=1, how="all").sort_index(axis=1)
 
 
 def draw_modules(source: Source) -> Drawing:
@@ -45,23 +45,18 @@ def draw_modules(source: Source) -> Drawing:
     for each, (panel, scores), modules in zip(axes, drawn, names, strict=True):
         for at, (loss, values) in enumerate(scores.items()):
             offset = 0.27 * (at - (len(scores) - 1) / 2)  # equal values lie beside one another
-            places = [place + offset for place, name in enumerate(modules) if name in values]
-            found = [100 * np.array(values[name]) for name in modules if name in values]
-            each.hlines(
-                places, [v.min() for v in found], [v.max() for v in found], color=LOOKS[loss].colour, linewidth=1
-            )
+            places, found = [modules.index(name) + offset for name in values], 100 * values
+            each.hlines(places, found.min(), found.max(), color=LOOKS[loss].colour, linewidth=1)
             look = {"color": LOOKS[loss].colour, "markersize": 3.5}
             label = f"{name_of(loss)} ({seeds_text([len(panel.runs[loss])])})"
-            each.plot([v.mean() for v in found], places, LOOKS[loss].marker, label=label, **look)
+            each.plot(found.mean(), places, LOOKS[loss].marker, label=label, **look)
         name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in modules])
         each.set_title(panel.spec.title, loc="left")
         each.grid(axis="both")
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel(drawn[-1][0].spec.axis)
-    seeds = seeds_text([count for panel, _ in drawn for count in panel.counts])
-    findings, first = " ".join(_overall(panel) for panel, _ in drawn), drawn[0][0]
-    return finish(source.spec, figure, 3, seeds=seeds, findings=findings, model=first.model, place=first.place)
+    return finish(source, figure, 3, findings=" ".join(map(_overall, source.panels)))
 
 
 def _overall(panel: Panel) -> str:
@@ -80,12 +75,10 @@ def group_grid(have: Mapping[int, RunRecord], metric: str, pattern: re.Pattern[s
     A DataFrame: its rows and columns are the first and the second numbers, ascending; NaN where there is no such group.
     ``over`` makes one value of those of all seeds: "median", "mean".
     """
-    import pandas as pd
-
     found = {
-        (int(place[1]), int(place[2])): getattr(pd.Series(values), over)()
+        (int(place[1]), int(place[2])): value
         for split in SPLITS
-        for group, values in group_values(have, split, metric).items()
+        for group, value in group_values(have, split, metric).agg(over).items()
         if (place := pattern.fullmatch(group))
     }
     inside = filter(None, map(pattern.fullmatch, group_values(have, SPLITS[0], metric)))
@@ -121,7 +114,7 @@ def draw_pairs(source: Source) -> Drawing:
     bar = figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, extend="both", label=panel.spec.axis)
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    return finish(source.spec, figure, seeds=seeds_text(panel.counts), model=panel.model)
+    return finish(source, figure)
 
 
 def draw_depths(source: Source) -> Drawing:
@@ -134,9 +127,8 @@ def draw_depths(source: Source) -> Drawing:
         each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
         each.set(title=panel.spec.title, xlabel="depth (%)")
     axes[0].set_ylabel("words of the text")
-    first, counts = source.panels[0], [count for panel in source.panels for count in panel.counts]
-    figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label=first.spec.axis)
-    return finish(source.spec, figure, seeds=seeds_text(counts), model=first.model)
+    figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label=source.panels[0].spec.axis)
+    return finish(source, figure)
 
 
 def draw_probabilities(source: Source) -> Drawing | None:
@@ -174,7 +166,7 @@ def draw_probabilities(source: Source) -> Drawing | None:
     figure.colorbar(axes[0].images[0], ax=axes, label="mean probability (%)", shrink=0.8)
     masses = {title: [_mass(loss, mean) for (of, loss), mean in grids.items() if of == title] for title in titles}
     findings = " ".join(f"{title}: {'; '.join(parts)}." for title, parts in masses.items())
-    return finish(source.spec, figure, seeds=seeds_text(counts), findings=findings)
+    return finish(source, figure, seeds=seeds_text(counts), findings=findings)
 
 
 def _mass(loss: str, mean: np.ndarray) -> str:

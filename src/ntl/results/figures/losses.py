@@ -25,7 +25,7 @@ def draw_by_digit(source: Source) -> Drawing:
     axes.set_ylim(bottom=-0.3)
     axes.grid(axis="y")
     axes.legend(loc="upper center", ncols=1)
-    return finish(source.spec, figure)
+    return finish(source, figure)
 
 
 def draw_by_mass(source: Source) -> Drawing:
@@ -43,7 +43,7 @@ def draw_by_mass(source: Source) -> Drawing:
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         each.set(title=title, xlabel="p(3)", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     axes[0].set_ylabel("p(5)")
-    return finish(source.spec, figure)
+    return finish(source, figure)
 
 
 SHARE = 0.8
@@ -81,7 +81,7 @@ def draw_runtime(source: Source) -> Drawing:
     one = rows.iloc[0]
     size = one["batch"] * one["length"] * one["vocab"] * (4 if one["dtype"] == "float32" else 2) / 2**20
     return finish(
-        source.spec,
+        source,
         figure,
         legend=2,
         where=f"CPU, {one['threads']} thread" if one["threads"] else f"one {one['device'].upper()}",
@@ -118,4 +118,4 @@ def draw_drafts(source: Source) -> Drawing:
     axes[2].set_ylim(bottom=0)
     where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
     shape, rounds = f"{first['layers']} blocks {first['width']} wide", str(first["rounds"])
-    return finish(source.spec, figure, legend=len(by_batch), where=where, shape=shape, rounds=rounds)
+    return finish(source, figure, legend=len(by_batch), where=where, shape=shape, rounds=rounds)

@@ -10,12 +10,11 @@ from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
-from ntl.results.build import by_seed, constant_values
 from ntl.results.match import plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, load_table_spec, read_typed
-from ntl.results.table import Seeds
+from ntl.results.table import Seeds, by_seed, constant_values
 from ntl.system.errors import UserError, one_line_errors
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
@@ -96,10 +95,8 @@ class Panel:
         self.plans = [by_label[label] for label in spec.rows]
         found = {str(plan.pins.get("loss")): row_records(plan, records) for plan in self.plans}
         self.runs = {loss: have for loss, have in found.items() if have}
-        pinned = [plan.pins["model"] for plan in self.plans if "model" in plan.pins]
-        places = {new: old for old, new in self.block.scales[spec.scale].replace.items()}
-        replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
-        self.model, self.place = (", ".join(dict.fromkeys(map(model_name, names))) for names in (pinned, replaced))
+        self.model = ", ".join(dict.fromkeys(model_name(plan.pins["model"]) for plan in self.plans))
+        self.place = ", ".join(dict.fromkeys(model_name(plan.place) for plan in self.plans))
 
     @property
     def column(self) -> ColumnSpec:

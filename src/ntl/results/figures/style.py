@@ -1,74 +1,39 @@
 """The look of every figure, legible at the paper's column width, and its files, the same bytes each time."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ntl.results.figures.spec import FigureSpec
+from ntl.config.folders import CONFIG_DIR
+from ntl.config.targets import locate
+from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Source, figure_specs
+from ntl.results.record import RunRecord
+from ntl.results.render import seeds_text
+from ntl.results.spec import read_typed
 from ntl.system.files import atomic_writer
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 
 
-class Look(NamedTuple):
+@dataclass
+class Look:
     name: str
     colour: str
     marker: str
     line: str
 
 
-# Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
-LOOKS = {
-    "ce": Look("CE", "#000000", "o", "-"),
-    "ce_digits": Look("CE + digit CE\n(control)", "#56B4E9", "s", "--"),
-    "ntl_was": Look("NTL-WAS", "#D55E00", "D", "-"),
-    "ntl_crps": Look("NTL-CRPS", "#009E73", "^", "-."),
-    "ntl_number_level": Look("NTL,\nnumber level", "#CC79A7", "P", ":"),
-    "ntl_mse": Look("NTL-MSE", "#0072B2", "v", "--"),
-    "ntl_mae": Look("NTL-MAE", "#E69F00", "<", "-."),
-    "ntl_huber": Look("NTL-Huber", "#999999", ">", ":"),
-    "ntl_was_cdf": Look("NTL-WAS-CDF", "#D55E00", "d", ":"),
-    "ntl_was_squashed": Look("NTL-WAS,\nsquashed", "#E69F00", "h", "--"),
-    "ntl_was_vocab": Look("NTL-WAS,\nall tokens", "#999999", "8", "--"),
-    "gce": Look("GCE", "#0072B2", "X", "-"),
-    "gce_ntl_was": Look("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
-    "mse": Look("MSE", "#E69F00", "*", "-"),
-    "smmd": Look("SMMD", "#56B4E9", "H", "-"),
-    "dist2": Look("DIST2Loss", "#CC79A7", ".", "-"),
-    "digit_entropy": Look("DEL", "#999999", "+", "-"),
-    "ntil": Look("NTIL", "#009E73", "x", "-"),
-    "emo": Look("EMO", "#000000", "1", "--"),
-    "place_weighted": Look("NTL-WAS,\nby place", "#CC79A7", "2", "--"),
-    "expected_error": Look("expected error", "#000000", "3", ":"),
-}
-
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "sans-serif",  # DejaVu Sans, which matplotlib brings: the same letters on every machine
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": "#E5E5E5",
-    "savefig.dpi": 160,
-    "svg.hashsalt": "ntl",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # publishers refuse matplotlib's default, Type 3
-    "pdf.compression": 0,  # compressed bytes differ between versions of zlib
-}
+LOOKS: dict[str, Look] = read_typed(dict[str, Look], CONFIG_DIR / "looks.yaml")
+# Figures drawn and written in a ``with style()`` have our settings, whatever the user's own are.
+style = partial(matplotlib.rc_context, fname=FIGURE_FOLDER / "figures.mplstyle")
 # A marker at the end of an axis is drawn whole, above it.
 ON_AXIS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 4}
 # For imshow: first row below, and cells as they are; resampled ones would be megabytes of a PDF.
@@ -91,15 +56,6 @@ class Drawing:
     caption: str
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """Figures drawn and written in this block have our settings, whatever the user's own are."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
-
-
 def panels(width: float, height: float, columns: int, rows: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
     """A figure of ``width`` × ``height`` inches, and its panels row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -112,14 +68,17 @@ def name_rows(axes: Axes, names: list[str], top: float = -0.5) -> None:
     axes.set_ylim(len(names) - 0.5, top)
 
 
-def finish(spec: FigureSpec, figure: Figure, legend: int = 0, **values: str) -> Drawing:
-    """The drawing of a spec, its caption filled in with ``values``.
+def finish(source: Source, figure: Figure, legend: int = 0, **values: str) -> Drawing:
+    """The drawing, its caption filled in with the model of the first panel, the seeds of all, and ``values``.
 
     ``legend``: the columns of a legend of the first panel, below all of them.
     """
+    if source.panels:
+        first, counts = source.panels[0], [count for panel in source.panels for count in panel.counts]
+        values = {"model": first.model, "place": first.place, "seeds": seeds_text(counts), **values}
     if legend:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=legend)
-    return Drawing(spec, figure, spec.caption.format(**values))
+    return Drawing(source.spec, figure, source.spec.caption.format(**values))
 
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:
@@ -145,3 +104,28 @@ def _in_256_colours(png: BytesIO) -> bytes:
 def name_of(loss: str) -> str:
     """The name of a loss in a line of text."""
     return LOOKS[loss].name.replace("\n", " ")
+
+
+def draw_all(records: Sequence[RunRecord], results: Path) -> tuple[list[Drawing], list[FigureSpec]]:
+    """The figures of ``config/figure`` that were drawn, and the specs of those without anything to draw."""
+    drawn, missing = list[Drawing](), list[FigureSpec]()
+    for source in (Source(spec, records, results) for spec in figure_specs()):
+        ran = all(panel.runs for panel in source.panels)
+        if drawing := locate(source.spec.draw)(source) if ran else None:
+            drawn.append(drawing)
+        else:
+            missing.append(source.spec)
+    return drawn, missing
+
+
+def page(drawings: Sequence[Drawing], missing: Sequence[FigureSpec]) -> str:
+    """``README.md`` of the folder: each figure with its caption and its files; then those not drawn."""
+    lines = ["# Figures", "", "Drawn by `make figures`; never edited by hand.", ""]
+    for each in drawings:
+        files = " ".join(f"[{kind}]({each.spec.name}.{kind})" for kind in each.spec.formats)
+        image = f"![{each.spec.title}]({each.spec.name}.png)"
+        lines += [f"## {each.spec.title}", "", image, "", f"{each.caption} {files}", ""]
+    if missing:
+        lines += ["Not drawn, as no record has what they are drawn from (config/figure says what that is):", ""]
+        lines += [*(f"- {spec.title}" for spec in missing), ""]
+    return "\n".join(lines)
