@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "objectives": 1250, "training": 2780, "numbers": 600, "tokenizers": 720, "models": 1090},
+    **{"losses": 2400, "objectives": 1250, "training": 2785, "numbers": 600, "tokenizers": 720, "models": 1090},
     **{"data": 3395, "decoding": 945, "evaluation": 1400, "results": 3475, "launch": 790, "benchmarks": 770},
     **{"config": 2645, "system": 750},
 }

@@ -76,7 +76,7 @@ class TextDataset(ABC):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows for every split. Deterministic given the config and the source; called under a lock."""
 
-    def official(self, pairs: Mapping[str, Sequence[tuple[str, ...]]], **remarks: Any) -> Material:
+    def official(self, pairs: Mapping[str, Sequence[tuple[Any, ...]]], **remarks: Any) -> Material:
         """The material of an official release: question and answer of each row (``numbered``), by split."""
         origin = cast(raw.Origin, self.origin)
         rows = {split: numbered(split, pairs[split]) for split in self.splits}

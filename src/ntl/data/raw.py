@@ -75,7 +75,8 @@ class Origin:
 def origin(name: str) -> Origin:
     """The release of this name in origins.yaml."""
     found: dict[str, Any] = yaml.safe_load(ORIGINS.read_bytes())[name]
-    return Origin(**found | {"files": {split: RawFile(**file) for split, file in found.get("files", {}).items()}})
+    found["files"] = {split: RawFile(**file) for split, file in found.get("files", {}).items()}
+    return Origin(**found)
 
 
 def read(file: RawFile, data_dir: Path, log: Log, download: bool = True) -> bytes:

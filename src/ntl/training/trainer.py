@@ -44,6 +44,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
+    accelerator: Any
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
     loss_is_scaled_for_ga = True
 
