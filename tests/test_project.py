@@ -22,7 +22,7 @@ MAX_LINES = 400
 BUDGETS = {
     **{"losses": 2400, "objectives": 1250, "training": 2785, "numbers": 600, "tokenizers": 720, "models": 1090},
     **{"data": 3395, "decoding": 945, "evaluation": 1400, "results": 3475, "launch": 790, "benchmarks": 770},
-    **{"config": 2645, "system": 750},
+    **{"config": 2650, "system": 750},
 }
 MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -292,6 +292,14 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
         assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
 
 
+def test_known_names_are_those_of_training_too(tmp_path: Path) -> None:
+    settings = ["dataset=induction", "scale=tiny", "dataset.train_rows=6000", "dataset.known_names=true"]
+    prepared = Prepared(Induction(compose(settings).dataset), tmp_path)
+    prepared.prepare(lambda line: None)
+    train, test = ({*NAME.findall(str([*prepared.rows(split)]))} for split in ("train", "test"))
+    assert len(test - train) < 0.1 * len(test)
+
+
 @pytest.mark.parametrize("kind", ["digit", "default"])
 def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
     kind: str, stories: Prepared, tmp_path: Path

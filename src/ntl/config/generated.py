@@ -57,6 +57,7 @@ class InductionConfig(GeneratedConfig):
     parts: int = setting(60, "First parts, and second parts, that names are made of.", min=16, max=60)
     max_names: int = setting(4, "The most persons of a story; the fewest are two.", min=2, max=6)
     sentences: int = setting(6, "Sentences between the introduction of the persons and the last one.", min=0)
+    known_names: bool = setting(False, "Names of the tests occur in training stories, too; false: their parts alone.")
     test_rows: int = rows(1_000, "Rows of each number of persons.")
 
 

@@ -238,7 +238,8 @@ class Induction(Generated):
     Two or more persons are introduced by their whole names, then act, and the last sentence thanks one of them: its
     last word is the second part of a name that occurred before. Whoever has learnt to look up what followed the first
     part (induction) knows it; one who copies any second part is right once in as many times as there are persons, which
-    is the group of a row. The names of the tests occur in no training story, though their parts do.
+    is the group of a row. The names of the tests occur in no training story, though their parts do; with ``known_names``
+    every split draws from all names.
 
     A row is a whole story, and question and answer are where it is cut: for training and validation after the word
     ``Story:``, so that a decoder-only model learns the whole text; for the test before its last word, of which exact
@@ -252,7 +253,7 @@ class Induction(Generated):
         return range(2, self.config.max_names + 1)
 
     def draw(self, rng: random.Random, side: str, cell: int) -> Row:
-        story = self._story(rng, _persons(rng, side, self.config.parts, cell))
+        story = self._story(rng, _persons(rng, "" if self.config.known_names else side, self.config.parts, cell))
         told = story.split(" ")
         cut = len(told) - 1 if side == "test" else 1
         return Row(" ".join(told[:cut]), " ".join(told[cut:]), str(cell))
@@ -268,9 +269,9 @@ class Induction(Generated):
 
 @cache
 def names_of(side: str, parts: int) -> list[str]:
-    """The names that stories of this side have."""
+    """The names that stories of this side have; of no side, all names."""
     names = [f"{first} {second}" for first in FIRST[:parts] for second in SECOND[:parts]]
-    return [name for name in names if side_of(name) == side]
+    return [name for name in names if side in ("", side_of(name))]
 
 
 def _persons(rng: random.Random, side: str, parts: int, count: int) -> list[str]:
