@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2400, "objectives": 1285, "training": 2920, "numbers": 605, "tokenizers": 740, "models": 1165},
-    **{"data": 3670, "decoding": 945, "evaluation": 1475, "results": 3775, "launch": 810, "benchmarks": 770},
+    **{"data": 3670, "decoding": 1000, "evaluation": 1475, "results": 3775, "launch": 810, "benchmarks": 770},
     **{"config": 2785, "system": 780},
 }
 MAX_FILES = 156
