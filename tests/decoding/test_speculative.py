@@ -14,9 +14,10 @@ from tree_models import decoder as tree_decoder
 from ntl.config import DecodingConfig, UserError
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.speculative import SPECULATION
+from ntl.decoding import speculative
+from ntl.decoding.speculative import SPECULATION, few_rows, product
 from ntl.models.interface import lm_head
-from ntl.models.mtp import Heads, add_heads
+from ntl.models.mtp import Decoder, Heads, add_heads
 
 V = 5
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -135,6 +136,48 @@ def test_the_drafts_of_heads_without_a_cache(
     for question, answer in zip(questions, _decoded(model, questions, limit=limit, batch=5), strict=True):
         ids, counts = _by_hand(model, question, limit)
         assert (answer.token_ids, answer.about[SPECULATION]) == (ids, counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_done_leave_the_batch(kind: str) -> None:
+    """A pass has as many rows as have passes left, and the last row's tokens and drafts are those that it has alone."""
+    model, asked, sizes = _model("llama", kind, 4), [[2, 3], [4], [3, 3, 2], [2, 4, 4], [3]], []
+    handle = Decoder(model).base.register_forward_pre_hook(
+        lambda base, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    found = _decoded(model, asked, limit=10, batch=5)
+    handle.remove()
+    forwards = [answer.about[SPECULATION]["forwards"] for answer in found]
+    assert sizes == [sum(each > done for each in forwards) for done in range(max(forwards))]
+    assert sizes[-1] < sizes[0] == 5
+    assert found == [_decoded(model, [question], limit=10, batch=1)[0] for question in asked]
+
+
+@pytest.mark.parametrize("kind", ["causal", "sequential"])
+def test_drafts_are_frequent_tokens_or_those_of_the_questions(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large vocabulary; the answers stay those of greedy decoding."""
+    model, asked = _model("llama", kind, 4), [[2, 3], [4], [3, 3, 2]]
+    expected = _decoded(model, asked, limit=10, batch=2)
+    monkeypatch.setattr(speculative, "FREQUENT", 1)
+    inputs = {"input_ids": torch.tensor([[2, 3]]), "attention_mask": torch.ones(1, 2, dtype=torch.int64)}
+    with torch.inference_mode():
+        rows = speculative.Rows(model, model.mtp_config, 4, inputs, 10, [END])
+        rows.draft(*rows.verify())
+    place = int(rows.last_B) + 2
+    assert {*rows.tokens_BC[0, place : place + 3].tolist()} <= {0, 2, 3}
+    found = _decoded(model, asked, limit=10, batch=2)
+    assert [answer.token_ids for answer in found] == [answer.token_ids for answer in expected]
+    assert [answer.about for answer in found] != [answer.about for answer in expected]
+
+
+@given(rows=st.integers(1, 9), bias=st.booleans())
+def test_a_product_of_few_rows(rows: int, bias: bool) -> None:
+    layer = torch.nn.Linear(6, 7, bias=bias).double()
+    hidden = torch.randn(rows, 1, 6, dtype=torch.float64).transpose(0, 1)
+    torch.testing.assert_close(product(layer, hidden), layer(hidden), rtol=1e-12, atol=1e-12)
+    with few_rows(layer):
+        torch.testing.assert_close(layer(hidden), product(layer, hidden), rtol=0, atol=0)
+    assert "forward" not in vars(layer)
 
 
 def test_fewer_heads_draft_less() -> None:

@@ -44,7 +44,7 @@ def generate(
         finally:
             model.generation_config = own
         skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-        rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
+        rows = [until_end(ids, ends) for ids in output[:, skipped:].tolist()]
         return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
 
     return read
@@ -62,5 +62,6 @@ def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
     return {name: own[name] for name in sorted(own) if name not in _IGNORED and own[name] != usual.get(name)}
 
 
-def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:
+def until_end(ids: list[int], ends: Sequence[int]) -> list[int]:
+    """Return the ids up to the first of the end tokens, with it."""
     return next((ids[: place + 1] for place, token in enumerate(ids) if token in ends), ids)

@@ -5,18 +5,21 @@ the drafts behind it. Head 1 gives the token of plain greedy decoding behind eac
 first that is another one. The heads at the last token that was kept draft the next block, in the same pass.
 
 Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over those of its
-rejected drafts, and a mask hides what lies behind the token that attends.
+rejected drafts, and a mask hides what lies behind the token that attends. A row whose answer is done leaves the batch.
 
 Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
@@ -27,6 +30,8 @@ from ntl.models.mtp import Decoder, Heads
 from ntl.system.errors import UserError
 
 SPECULATION = "speculation"
+# A draft is one of this many first tokens, which are the most frequent ones of most vocabularies, or of the questions.
+FREQUENT = 8192
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
@@ -53,12 +58,12 @@ def speculate(
                 f"decoding={config.name}: the model attends to the last {window} tokens, and questions and answers "
                 f"have up to {needed}; use decoding=greedy."
             )
-        rows = _Rows(model, settings, heads, inputs, max_new_tokens, ends)
-        while rows.active_B.any():
-            rows.forward()
-        return [
-            Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in rows.answers()
-        ]
+        rows = Rows(model, settings, heads, inputs, max_new_tokens, ends)
+        with few_rows(model):
+            while len(rows):
+                rows.draft(*rows.verify())
+        answers = [rows.answers[row] for row in range(len(batch))]
+        return [Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in answers]
 
     return read
 
@@ -76,6 +81,36 @@ def _check(config: SpeculativeConfig, model: Any) -> None:
     raise UserError(f"decoding={config.name} model_type {settings.model_type}: {why}; use decoding=greedy.")
 
 
+def product(layer: Any, hidden: Tensor) -> Tensor:
+    """Return hidden · weightᵀ + bias, (..., D) to (..., V); two to eight rows on a CPU as weight · rowsᵀ.
+
+    A pass is bound by reading the weights. BLAS reads them as they lie for one row, and copies them first for a few
+    more: four rows with SmolLM2's unembedding take more than twice as long as in this form.
+    """
+    weight, bias = layer.weight, layer.bias  # of a head also: its scale and cap change no order
+    rows = hidden.numel() // hidden.shape[-1]
+    if not 1 < rows <= 8 or hidden.device.type != "cpu" or hidden.dtype.itemsize < 4:
+        return F.linear(hidden, weight, bias)
+    flat = hidden.reshape(rows, -1)
+    if rows > 2:  # other widths have slow kernels
+        flat = F.pad(flat, (0, 0, 0, -rows % 4))
+    found = (weight @ flat.t()).t()[:rows].contiguous().view(*hidden.shape[:-1], -1)
+    return found if bias is None else found + bias
+
+
+@contextmanager
+def few_rows(model: nn.Module) -> Iterator[None]:
+    """Have the linear maps of a model computed by `product`."""
+    layers: list[Any] = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
+    for each in layers:
+        each.forward = partial(product, each)
+    try:
+        yield
+    finally:
+        for each in layers:
+            del each.forward
+
+
 class RowCache(DynamicCache):
     """Keys and values of every block, written at columns (B, W) that each row has for itself.
 
@@ -91,6 +126,10 @@ class RowCache(DynamicCache):
         self._rows = torch.arange(len(columns), device=columns.device)[:, None]
         self._columns, self._width, self.first = columns, width, 0
 
+    def keep(self, rows: Tensor) -> None:
+        """Forget all other rows; ``rows`` are indices."""
+        self._stored = {index: [each[rows] for each in stored] for index, stored in self._stored.items()}
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
@@ -105,11 +144,16 @@ class RowCache(DynamicCache):
         return keys, values
 
 
-class _Rows:
+class Rows:
     """The rows of a batch: their tokens, of which those up to column ``last_B`` are final and read, and drafts behind.
 
-    A row that has ended is computed with the others until all have, but nothing of it is counted.
+    A pass is `verify` and then `draft`.
+
+    Attributes:
+        answers: The token ids of each row that is done, with its end token, and its counts, by its place in the batch.
     """
+
+    _of_rows = ("row_B", "tokens_BC", "start_B", "last_B", "active_B", "length_B", "forwards_B", "accepted_BN")
 
     def __init__(
         self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, ends: Sequence[int]
@@ -121,35 +165,57 @@ class _Rows:
         self.settings = replace(settings, heads=heads)
         self.sequential = settings.kind == "sequential"
         self.depth, self.head, self.dtype = len(Decoder(model).blocks), lm_head(model), model.dtype
+        self.draft_head, self.drafts = self.head, torch.arange(len(self.head.weight), device=prompt.device)
+        if heads > 1 and len(self.drafts) > 2 * FREQUENT:  # reading the unembedding would be most of a draft's time
+            self.drafts = torch.cat([self.drafts[:FREQUENT], prompt[mask.bool()]]).unique()
+            weight, bias = self.head.weight[self.drafts], self.head.bias
+            self.draft_head = self.head._replace(weight=weight, bias=None if bias is None else bias[self.drafts])
         capacity = self.prompt + limit + 2 * heads
         self.cache = RowCache(capacity)
-        self.tokens_BC = prompt.new_zeros(rows, capacity)
-        self.tokens_BC[:, : self.prompt] = prompt
+        self.tokens_BC = F.pad(prompt, (0, capacity - self.prompt))
         self.start_B = self.prompt - mask.sum(1)
         self.last_B = self.start_B.new_full((rows,), self.prompt - 2)  # the first pass reads the prompt
-        self.rows_B = torch.arange(rows, device=prompt.device)
+        self.row_B = torch.arange(rows, device=prompt.device)
         self.active_B = torch.ones_like(self.start_B, dtype=torch.bool)
         self.length_B, self.forwards_B = torch.zeros_like(self.start_B), torch.zeros_like(self.start_B)
         self.accepted_BN = self.start_B.new_zeros(rows, heads - 1)
+        self.answers: dict[int, tuple[list[int], dict[str, Any]]] = {}
         # Of a pass: how many tokens it verifies, and how many before them it reads.
         self.verified, self.before = 1, self.prompt - 1
 
-    def forward(self) -> None:
-        """Run a pass: verify the drafts, and draft again."""
+    def __len__(self) -> int:
+        """The rows that are not done."""
+        return len(self.row_B)
+
+    def verify(self) -> tuple[Heads, Iterator[tuple[int, Tensor]], Tensor]:
+        """Run the model on the last token and the drafts, and keep those that are the tokens of greedy decoding.
+
+        Returns what `draft` takes: the heads, the states of the further ones, and the place (B,) they draft from.
+        """
         new = self.last_B[:, None] + 1  # column of the first token that the model has not read
         offsets = torch.arange(-self.before, self.verified, device=new.device)
-        columns_BW = (new + offsets).clamp(min=0)
-        heads, place_B = self._heads(columns_BW), new
-        for index, states_BWD in heads.states():
-            if index == 0:
-                best_BW = self._most_probable(heads.read(states_BWD[:, self.before :]))
-                place_B = self.before + self._verify(new, best_BW)
-                self.cache.first = self.depth if self.sequential else 0
-            else:
-                draft_B = self._most_probable(heads.read(states_BWD[self.rows_B, place_B]))
-                self.tokens_BC[self.rows_B, self.last_B + 1 + index] = draft_B
+        heads = self._heads((new + offsets).clamp(min=0))
+        states = heads.states()
+        _, states_BWD = next(states)
+        best_BW = product(self.head, heads.read(states_BWD[:, self.before :])).argmax(-1)
+        return heads, states, self.before + self._verify(new, best_BW)
+
+    def draft(self, heads: Heads, states: Iterator[tuple[int, Tensor]], place_B: Tensor) -> None:
+        """Draft the next block, after which the rows that are done leave."""
+        active, behind = bool(self.active_B.any()), self.last_B + 1
+        rows = torch.arange(len(self), device=place_B.device)
+        if active and self.sequential:  # a head reads the draft of the one before it
+            self.cache.first = self.depth
+            for index, states_BWD in states:
+                read_BD = heads.read(states_BWD[rows, place_B])
+                self.tokens_BC[rows, behind + index] = self._drafts(read_BD)
+        elif active and self.heads > 1:  # one product reads the unembedding for all of them
+            read_NBD = torch.stack([heads.read(states_BWD[rows, place_B]) for _, states_BWD in states])
+            places_BN = behind[:, None] + torch.arange(1, self.heads, device=rows.device)
+            self.tokens_BC.scatter_(1, places_BN, self._drafts(read_NBD).t())
         # Sequential heads have read drafts at the last places, which are read again once their tokens are final.
         self.verified, self.before = self.heads, max(self.heads - 2, 0) if self.sequential else 0
+        self._leave()
 
     def _heads(self, columns_BW: Tensor) -> Heads:
         width = int(columns_BW.max()) + 1
@@ -171,8 +237,8 @@ class _Rows:
             use_cache=True,
         )
 
-    def _most_probable(self, hidden: Tensor) -> Tensor:
-        return self.head.logits(hidden).argmax(-1)
+    def _drafts(self, hidden: Tensor) -> Tensor:
+        return self.drafts[product(self.draft_head, hidden).argmax(-1)]
 
     def _verify(self, new: Tensor, best_BW: Tensor) -> Tensor:
         """Keep the drafts that are greedy decoding's tokens ``best_BW``, and return how many of each row."""
@@ -185,19 +251,26 @@ class _Rows:
         ends_BW = final_BW & torch.isin(best_BW, self.ends)
         ended_B = ends_BW.any(1)
         added_B = torch.where(ended_B, ends_BW.int().argmax(1), kept_B) + 1
-        added_B = torch.minimum(added_B, self.limit - self.length_B) * self.active_B
+        added_B = torch.minimum(added_B, self.limit - self.length_B)
         accepted_B = torch.minimum(added_B, kept_B)
         self.accepted_BN[:, : self.verified - 1] += places_W[:-1] < accepted_B[:, None]
         self.length_B += added_B
-        self.forwards_B += self.active_B
-        self.active_B &= ~ended_B & (self.length_B < self.limit)
+        self.forwards_B += 1
+        self.active_B = ~ended_B & (self.length_B < self.limit)
         self.last_B = (new[:, 0] + kept_B).clamp(max=self.prompt + self.limit - 2)
         return kept_B
 
-    def answers(self) -> list[tuple[list[int], dict[str, Any]]]:
-        """The token ids of each row, with its end token, and its counts."""
-        counted = (self.tokens_BC[:, self.prompt :], self.length_B, self.forwards_B, self.accepted_BN)
-        return [
-            (ids[:length], {"tokens": length, "forwards": forwards, "accepted": accepted})
-            for ids, length, forwards, accepted in zip(*(each.tolist() for each in counted), strict=True)
-        ]
+    def _leave(self) -> None:
+        """Take the answers of the rows that are done, and keep the others."""
+        if self.active_B.all():
+            return
+        answers_BC = self.tokens_BC[:, self.prompt :]
+        counted = (self.row_B, self.active_B, answers_BC, self.length_B, self.forwards_B, self.accepted_BN)
+        for row, active, ids, length, forwards, accepted in zip(*(each.tolist() for each in counted), strict=True):
+            if not active:
+                counts = {"tokens": length, "forwards": forwards, "accepted": accepted}
+                self.answers[row] = ids[:length], counts
+        rows = self.active_B.nonzero()[:, 0]
+        for name in self._of_rows:
+            setattr(self, name, getattr(self, name)[rows])
+        self.cache.keep(rows)
