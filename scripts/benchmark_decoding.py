@@ -31,8 +31,8 @@ from ntl.config.loss import MTPConfig
 from ntl.decoding import decode
 from ntl.decoding.generation import until_end
 from ntl.decoding.speculative import Rows, few_rows
+from ntl.models.interface import end_ids, pad_id
 from ntl.models.mtp import PARALLEL, SEQUENTIAL, add_heads
-from ntl.models.special import end_ids, pad_id
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.hub import weight_files
 

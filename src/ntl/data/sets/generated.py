@@ -238,8 +238,8 @@ class Induction(Generated):
     Two or more persons are introduced by their whole names, then act, and the last sentence thanks one of them: its
     last word is the second part of a name that occurred before. Whoever has learnt to look up what followed the first
     part (induction) knows it; one who copies any second part is right once in as many times as there are persons, which
-    is the group of a row. The names of the tests occur in no training story, though their parts do; with ``known_names``
-    every split draws from all names.
+    is the group of a row. The names of the tests occur in no training story, though their parts do. With
+    ``known_names`` every split draws from all names.
 
     A row is a whole story, and question and answer are where it is cut: for training and validation after the word
     ``Story:``, so that a decoder-only model learns the whole text; for the test before its last word, of which exact
