@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -6,8 +7,10 @@ import pytest
 from rows import make_row, record, values
 
 from ntl.results import RunRecord, Table, build_table
+from ntl.results.render import to_cells, to_markdown
 from ntl.results.spec import ColumnSpec, Role, load_table_spec
 from ntl.results.table import Difference, Row, Seeds, best_rows, constant_values, differences
+from ntl.system.errors import UserError
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -148,6 +151,40 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
     assert table.finding == (
         "WAS is better than CE in MAE: -30.3% [-37.8, -22.0], n = 6, better in 6 of 6, exact p = 0.031."
     )
+
+
+FAMILY = "    families: [{rows: [control, WAS], against: CE, metric: test/mae}]\n"
+
+
+def test_the_intervals_of_a_family_hold_together(table_of: Callable[..., Table], monkeypatch) -> None:
+    """As above, with t(5) = 3.1634 at 97.5% for two rows; the control is 2% to 4% better, which is within 5%."""
+    monkeypatch.setitem(globals(), "SPEC", SPEC.replace("    columns:\n", f"{FAMILY}    columns:\n"))
+    was = [5 - 1 - 0.2 * step for step in range(6)]
+    table = table_of({"ce": [5.0] * 6, "ntl_was": was, "ce_digits": [4.9, 4.8, 4.9, 4.8, 4.9, 4.8]})
+    (family,) = table.blocks[0].families
+    summary = family.effects["WAS"].summary
+    assert (summary.mean, summary.low, summary.high) == pytest.approx((-0.361477, -0.500419, -0.222534), abs=1e-4)
+    assert family.sentence == (
+        "Each of 2 against CE in MAE, with intervals of 97.5%, so that all hold together with 95% (Bonferroni); p is "
+        "exact and not corrected. Of these, better: WAS; worse: none; equal: control (within 5%)."
+    )
+    page, cells = to_markdown(table), [cell for cell in to_cells(table) if cell["kind"] == "family"]
+    assert "- WAS: -30.3% [-39.4, -20.0], n = 6, better in 6 of 6, exact p = 0.031." in page
+    assert [(cell["row"], cell["against"], cell["better"]) for cell in cells[1:]] == [
+        ("control", "CE", 6),
+        ("WAS", "CE", 6),
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["rows: [Control]", "against: nothing", "metric: test/rmse"])
+def test_a_family_is_of_rows_and_columns_that_are_there(
+    wrong: str, table_of: Callable[..., Table], monkeypatch
+) -> None:
+    key, _, value = wrong.partition(": ")
+    family = re.sub(rf"{key}: (\[.*?\]|[^,}}]+)", f"{key}: {value}", FAMILY)
+    monkeypatch.setitem(globals(), "SPEC", SPEC.replace("    columns:\n", f"{family}    columns:\n"))
+    with pytest.raises(UserError, match=rf"mine.yaml: blocks\[0\]: families: .*{re.escape(value.strip('[]'))}"):
+        table_of({})
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ MOST_FLIPS = 2**20
 class Summary:
     """Values over seeds, in seed order. ``values`` are the defined ones; ``undefined`` counts the others.
 
-    sd has the denominator n - 1 and is None below two values; low and high are the 95 % t interval of the mean,
-    None below three values.
+    sd has the denominator n - 1 and is None below two values; low and high are the t interval of the mean, of 95 %
+    unless another level is asked for, None below three values.
     """
 
     values: tuple[float, ...]
@@ -42,7 +42,7 @@ class Summary:
         return len(self.values)
 
 
-def summarize(values: Sequence[float | None]) -> Summary:
+def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
     """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.
 
     A sd beyond float64 is None.
@@ -56,7 +56,7 @@ def summarize(values: Sequence[float | None]) -> Summary:
     if mean is not None and sd is not None and n > 2:
         from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-        half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
+        half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
         low, high = mean - half, mean + half
     return Summary(good, len(values) - n, mean, sd, low, high)
 
@@ -216,7 +216,9 @@ def _averaged(groups: Sequence[Seeds], ratio: bool) -> dict[int, float | None]:
     return found
 
 
-def effect(column: ColumnSpec, base: Sequence[Seeds], other: Sequence[Seeds], band: float = BAND) -> Effect | None:
+def effect(
+    column: ColumnSpec, base: Sequence[Seeds], other: Sequence[Seeds], band: float = BAND, level: float = LEVEL
+) -> Effect | None:
     """The effect of ``other`` over ``base``, each with the seeds of one or more groups; None without a common seed.
 
     A seed that is undefined on either side makes the whole effect undefined, since leaving it out would compare only
@@ -227,7 +229,7 @@ def effect(column: ColumnSpec, base: Sequence[Seeds], other: Sequence[Seeds], ba
     pairs = [(left[seed], right[seed]) for seed in left if seed in right]
     if not pairs:
         return None
-    summary = summarize([None if a is None or b is None else b - a for a, b in pairs])
+    summary = summarize([None if a is None or b is None else b - a for a, b in pairs], level)
     if summary.undefined:
         summary = Summary((), summary.undefined, None, None, None, None)
     rates = [abs(a) for a, _ in pairs if a is not None]

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import Summary
+from ntl.results.effects import Effect, Summary
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Difference, Row, Table
 from ntl.system.errors import one_line_errors
@@ -194,8 +194,8 @@ def _page_block(block: Block) -> list[str]:
     bold = BOLD_LEGEND if is_best else "No row is clearly the best in any column."
     legend = f"Mean ± standard deviation over seeds; for n = 2 both values. {bold}{constant_legend(block)}"
     lines += ["", legend, ""]
-    if block.warnings:
-        lines += [*[f"- {escape(note)}" for note in block.warnings], ""]
+    if remarks := [*block.of_families, *block.warnings]:
+        lines += [*[f"- {escape(note)}" for note in remarks], ""]
     return lines
 
 
@@ -286,7 +286,7 @@ def _latex_block(block: Block, table: Table, at: int) -> list[str]:
     # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
     scale = ", ".join([table.scale, *table.added])
-    remarks = [LEGEND + constant_legend(block), *block.warnings]
+    remarks = [LEGEND + constant_legend(block), *block.of_families, *block.warnings]
     if at == 1:
         remarks[:1] = [table.finding, remarks[0], *filter(None, [" ".join(table.spec.note.split())])]
     return [
@@ -348,15 +348,18 @@ def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
     }
 
 
+def _effect(found: Effect) -> dict[str, Any]:
+    told = {"metric": found.column.metric, **_numbers(found.summary), "better": found.better, "text": found.text}
+    return {**told, "measure": "log ratio" if found.ratio else "difference"}
+
+
 def _difference(each: Difference) -> dict[str, Any]:
     """With one common seed, low and high are the interval of the bootstrap over examples."""
     return {
         **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
-        "metric": each.effect.column.metric,
-        **_numbers(each.effect.summary),
+        **_effect(each.effect),
         **(dict(zip(("low", "high"), each.examples, strict=True)) if each.examples else {}),
-        "measure": "log ratio" if each.effect.ratio else "difference",
-        **{"better": each.effect.better, "primary": each.primary, "text": each.effect.text},
+        "primary": each.primary,
     }
 
 
@@ -371,6 +374,10 @@ def to_cells(table: Table) -> list[dict[str, Any]]:
     for block in table.blocks:
         parts = [_cell(row, column) for row in block.rows for column in block.columns]
         parts += map(_difference, block.differences)
+        for family in block.families:
+            told = {"kind": "family", "against": family.against}
+            parts.append({**told, "text": family.sentence})
+            parts += [{**told, "row": label, **_effect(each)} for label, each in family.effects.items()]
         parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
         found += [{"block": block.title, **part} for part in parts]
     found.append({"kind": "finding", "text": table.finding})

@@ -158,6 +158,15 @@ class ScaleSpec:
 
 
 @dataclass
+class FamilySpec:
+    """Rows that are each compared with one, ``against``, in a metric: intervals are corrected for their number."""
+
+    rows: list[str] = MISSING
+    against: str = MISSING
+    metric: str = MISSING
+
+
+@dataclass
 class BlockSpec:
     """One data set's part of a table; ``overrides`` hold for all its rows, before those of the scale and the row."""
 
@@ -167,6 +176,7 @@ class BlockSpec:
     rows: list[RowSpec] = MISSING
     scales: dict[str, ScaleSpec] = MISSING
     overrides: list[str] = field(default_factory=list)
+    families: list[FamilySpec] = field(default_factory=list)
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -182,6 +192,12 @@ class BlockSpec:
                 raise UserError(f"rows: {lost[0]}: seeds that scale {scale!r} does not have")
             if lost := sorted({*part.groups, *part.labels} - groups):
                 raise UserError(f"scales.{scale}: no row has the group {lost[0]!r}")
+        labels = [row.label for row in self.rows if row.role is not Role.constant]
+        for family in self.families:
+            if lost := [label for label in (*family.rows, family.against) if labels.count(label) != 1]:
+                raise UserError(f"families: not one row that runs has the label {lost[0]!r}")
+            if family.metric not in metrics:
+                raise UserError(f"families: no column has the metric {family.metric!r}")
         several = len({metric.partition("/")[0] for metric in metrics}) > 1
         for column in self.columns:
             split, _, name = column.metric.partition("/")

@@ -4,14 +4,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import Effect, Outcome, Seeds, accuracy_interval, beats, effect
+from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, accuracy_interval, beats, effect
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, RowSpec, TableSpec, load_table_spec
+from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PrimarySpec, Role, RowSpec, TableSpec, load_table_spec
 
 Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
 
@@ -59,6 +59,14 @@ class Difference:
     primary: bool
 
 
+class Family(NamedTuple):
+    """What a sentence says of several rows: the effect of each over the row ``against``, by its label."""
+
+    against: str
+    sentence: str
+    effects: dict[str, Effect]
+
+
 @dataclass(frozen=True)
 class Block:
     """One data set's part of a table.
@@ -74,6 +82,7 @@ class Block:
     warnings: list[str]
     notes: list[str]
     endpoint: ColumnSpec
+    families: list[Family]
 
     @property
     def shown(self) -> list[ColumnSpec]:
@@ -86,6 +95,12 @@ class Block:
         for row in self.rows:
             yield (None if row.spec.group == group else row.spec.group), row
             group = row.spec.group
+
+    @property
+    def of_families(self) -> list[str]:
+        """What is said of each family, and of each of its rows."""
+        rows = {each.sentence: [f"{label}: {of.text}." for label, of in each.effects.items()] for each in self.families}
+        return [text for sentence, said in rows.items() for text in (sentence, *said)]
 
     @property
     def seeds_per_row(self) -> list[int]:
@@ -162,11 +177,33 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             list(warnings(block, scale, rows)),
             list(notes(block, scale, rows)),
             endpoint,
+            list(_families(block, rows)),
         )
         blocks.append(found)
         if pair:
             finding = find_primary(wanted, pair, found, part.heuristics)
     return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
+
+
+def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
+    by_label = {row.spec.label: row for row in rows if not row.spec.constant}
+    for family in block.families:
+        count, base = len(family.rows), by_label[family.against].values[family.metric]
+        column = next(column for column in block.columns if column.metric == family.metric)
+        level = 1 - ALPHA / count  # Bonferroni
+        pairs = ((each, by_label[each].values[family.metric]) for each in family.rows)
+        gaps = ((label, effect(column, [base], [values], level=level)) for label, values in pairs)
+        found = {label: gap for label, gap in gaps if gap}
+        kinds = {says: [label for label, gap in found.items() if gap.outcome(True) is says] for says in Outcome}
+        shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
+        said = [f"{word}: {', '.join(kinds[says]) or 'none'}" for word, says in shown.items()]
+        sentence = (
+            f"Each of {count} against {family.against} in {column.words}, with intervals of {level:.1%}, so that all "
+            f"hold together with {LEVEL:.0%} (Bonferroni); p is exact and not corrected. Of these, {'; '.join(said)} "
+            f"(within {BAND:.0%})."
+        )
+        if found:
+            yield Family(family.against, sentence, found)
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
