@@ -1,192 +1,10 @@
-"""Decoding with the drafts of heads, and ours without, over transformers' greedy ``generate``.
+"""Decoding with the drafts of a model's heads against greedy decoding: python scripts/benchmark_decoding.py FOLDER."""
 
-``python scripts/benchmark_decoding.py FOLDER``, of a model with heads. All decode the same batches of questions,
-through the tokenizer's chat template where it has one, and take turns. A step is a pass of ``generate`` behind the one
-over the questions. The cost of a verification, and of a draft, is its share of the time behind that pass, by its number
-of passes, over a step. Steps over passes, over the sum of both costs, bound the speed-up.
-"""
-
-import argparse
-import json
 import sys
-from collections.abc import Iterator, Sequence
-from functools import partial
-from operator import eq
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from time import perf_counter, process_time
-from typing import Any
 
-import torch
-from safetensors import safe_open
-from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers import logging as transformers_logging
-
-from ntl.benchmarks.losses import check
-from ntl.benchmarks.timing import Row, in_turns, remark, rounded, show, summary, write_csv
 from ntl.config.cli import Parser, report
-from ntl.config.decoding import DecodingConfig
-from ntl.config.loss import MTPConfig
-from ntl.decoding import decode
-from ntl.decoding.generation import until_end
-from ntl.decoding.speculative import Rows, few_rows
-from ntl.models.interface import end_ids, pad_id
-from ntl.models.mtp import PARALLEL, SEQUENTIAL, add_heads
-from ntl.system.errors import UserError, one_line_errors
-from ntl.system.hub import weight_files
-
-Ids = list[list[int]]  # of the answers, in the order of the questions
-
-
-def stored_heads(folder: Path) -> tuple[str, int]:
-    """Return the kind of the heads that are stored in a folder, and their number with the model's own."""
-    files = [path for path in weight_files(folder) if path.suffix == ".safetensors"]
-    names = {name for path in files for name in safe_open(path, framework="pt").keys()}  # noqa: SIM118
-    for kind, prefix in (("parallel", PARALLEL), ("sequential", SEQUENTIAL)):
-        if found := {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}:
-            return kind, 1 + len(found)
-    raise UserError(f"{folder}: no heads are stored there; train them with MultiToken")
-
-
-class _Sides:
-    """What decodes, a method each: it returns its seconds, and what it says of them."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        kind, count = stored_heads(arguments.folder)
-        transformers_logging.set_verbosity_error()  # it would list the heads as weights that it does not know
-        self.device, self.limit = arguments.device, arguments.tokens
-        self.clock = perf_counter if self.device == "cuda" else process_time
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(arguments.folder, padding_side="left")
-        self.model: Any = AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=getattr(torch, arguments.dtype))
-        self.settings = MTPConfig(heads=count, kind=kind, variant=arguments.variant, keep_depth=True)
-        add_heads(self.model, self.settings, str(arguments.folder))
-        self.model.to(self.device).eval()
-        self.ends = end_ids(self.model, self.tokenizer)
-        with one_line_errors("read", arguments.questions), arguments.questions.open(encoding="utf-8") as stream:
-            asked = [json.loads(line)["question"] for line, _ in zip(stream, range(arguments.count), strict=False)]
-        self.questions = sorted(map(self._encoded, asked), key=len, reverse=True)
-
-    def _encoded(self, question: str) -> list[int]:
-        if not self.tokenizer.chat_template:
-            return self.tokenizer(question)["input_ids"]
-        said = [{"role": "user", "content": question}]
-        return self.tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
-
-    def inputs(self, questions: Ids) -> dict[str, Tensor]:
-        padded, width, pad = [], max(map(len, questions)), pad_id(self.tokenizer)
-        for ids in questions:
-            padded.append([[pad, 0]] * (width - len(ids)) + [[token, 1] for token in ids])
-        ids, mask = torch.tensor(padded, device=self.device).unbind(-1)
-        return {"input_ids": ids, "attention_mask": mask}
-
-    def batches(self, batch: int) -> list[dict[str, Tensor]]:
-        return [self.inputs(self.questions[at : at + batch]) for at in range(0, len(self.questions), batch)]
-
-    def now(self) -> float:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return self.clock()
-
-    def bare(self, batch: int, limit: int = 0) -> tuple[float, Ids]:
-        batches, found, started = self.batches(batch), [], self.now()
-        for inputs in batches:
-            output = self.model.generate(
-                **inputs, do_sample=False, max_new_tokens=limit or self.limit, pad_token_id=pad_id(self.tokenizer)
-            )
-            found += [until_end(ids, self.ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
-        return self.now() - started, found
-
-    def ours(self, batch: int) -> tuple[float, Ids]:
-        started = self.now()
-        answers = decode(
-            DecodingConfig(name="greedy", batch_size=batch),
-            model=self.model,
-            tokenizer=self.tokenizer,
-            examples=[{"question_ids": ids} for ids in self.questions],
-            collate=lambda examples: self.inputs([example["question_ids"] for example in examples]),
-            max_new_tokens=self.limit,
-        )
-        return self.now() - started, [answer.token_ids for answer in answers]
-
-    def drafts(self, batch: int, heads: int) -> tuple[float, tuple[Ids, list[dict[str, Any]], float, float]]:
-        """Also the counts of each answer, and the seconds of verifications and of drafts behind the first pass."""
-        batches, answers, verified, drafted, started = self.batches(batch), [], 0.0, 0.0, self.now()
-        with few_rows(self.model):
-            for inputs in batches:
-                rows = Rows(self.model, self.settings, heads, inputs, self.limit, self.ends)
-                rows.draft(*rows.verify())
-                while len(rows):
-                    before = self.now()
-                    found = rows.verify()
-                    between = self.now()
-                    rows.draft(*found)
-                    verified, drafted = verified + between - before, drafted + self.now() - between
-                answers += [rows.answers[row] for row in range(len(inputs["input_ids"]))]
-        ids, counts = zip(*answers, strict=True)
-        return self.now() - started, ([*ids], [*counts], verified, drafted)
-
-
-@torch.inference_mode()
-def compare_decoding(arguments: argparse.Namespace) -> Iterator[Row]:
-    """Yield a row for each batch size and number of heads. UserError for a setting that is not possible."""
-    check(arguments.device, arguments.rounds)
-    sides = _Sides(arguments)
-    most, shape = sides.settings.heads, sides.model.config
-    if wrong := [heads for heads in arguments.heads if not 1 <= heads <= most]:
-        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of heads, {most}")
-    for batch in arguments.batches:
-        calls: dict[Any, Any] = {"bare": partial(sides.bare, batch), "prompt": partial(sides.bare, batch, 1)}
-        calls |= {"ours": partial(sides.ours, batch)}
-        calls |= {heads: partial(sides.drafts, batch, heads) for heads in arguments.heads}
-        turns = in_turns(calls, arguments.rounds)
-        times = {name: [time for time, _ in turn] for name, turn in turns.items()}
-        expected = turns["bare"][0][1]
-        steps = _passes([len(ids) for ids in expected], batch)
-        step_seconds = [(bare - prompt) / steps for bare, prompt in zip(times["bare"], times["prompt"], strict=True)]
-        for heads in arguments.heads:
-            found = [said for _, said in turns[heads]]
-            ids, counts, *_ = found[0]
-            tokens, forwards = (sum(each[name] for each in counts) for name in ("tokens", "forwards"))
-            passes = _passes([each["forwards"] for each in counts], batch)
-            verify, draft = (
-                median(said[part] / passes / step for said, step in zip(found, step_seconds, strict=True))
-                for part in (2, 3)
-            )
-            yield rounded(
-                {
-                    **{"device": arguments.device, "kind": sides.settings.kind, "vocab": shape.vocab_size},
-                    **{"width": shape.hidden_size, "layers": shape.num_hidden_layers, "answers": len(ids)},
-                    **{"tokens": tokens, "rounds": arguments.rounds, "batch": batch, "heads": heads},
-                    "tokens_per_forward": tokens / forwards,
-                    **{f"accepted_head{head}": _kept(counts, head) for head in range(2, most + 1)},
-                    "same_answers": sum(all(said[0][at] == each for said in found) for at, each in enumerate(expected)),
-                    **{"steps": steps, "passes": passes, "verify": verify, "draft": draft},
-                    "bound": steps / passes / (verify + draft),
-                    **{"seconds": median(times[heads]), "greedy_seconds": median(times["bare"])},
-                    **_ratio("speedup", times["bare"], times[heads]),
-                    **_ratio("plain", times["ours"], times["bare"]),
-                    "plain_same": sum(map(eq, turns["ours"][0][1], expected)),
-                }
-            )
-
-
-def _ratio(name: str, times: list[float], others: list[float]) -> Row:
-    found = summary(times, others)
-    return {name: found["ratio"], f"{name}_low": found["ratio_low"], f"{name}_high": found["ratio_high"]}
-
-
-def _kept(counts: list[dict[str, Any]], head: int) -> float | None:
-    """Return the share of the passes with drafts that kept the draft of a head; None for one that drafted nothing."""
-    drafted = sum(each["forwards"] - 1 for each in counts)
-    kept = [each["accepted"][head - 2] for each in counts if len(each["accepted"]) > head - 2]
-    return sum(kept) / drafted if kept and drafted else None
-
-
-def _passes(lengths: list[int], batch: int) -> int:
-    """Return how many passes batches take behind those over their questions, at least 1: each those of its longest."""
-    return max(sum(max(lengths[at : at + batch]) - 1 for at in range(0, len(lengths), batch)), 1)
-
 
 COLUMNS = {
     "batch": "{batch}",
@@ -218,6 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
+    # Imported here: the command has its help at once.
+    import torch
+
+    from ntl.benchmarks.decoding import compare_decoding
+    from ntl.benchmarks.timing import remark, show, write_csv
+
     if arguments.device == "cpu":
         torch.set_num_threads(1)
     rows = list(compare_decoding(arguments))
