@@ -123,6 +123,7 @@ def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
     (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in PREDICTIONS))
     arguments = {
         "evaluate": [str(folder)],
+        "benchmark_decoding": [str(folder)],
         "calibrate": [str(folder)],
         "prepare_data": ["noisy_numbers"],
         "publish": [str(folder)],
