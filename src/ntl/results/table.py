@@ -31,9 +31,9 @@ def outcome_of(
     """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
 
     Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
-    have to beat them, in the column ``gate``: an arm that learns nothing is a result. One seed has no interval.
+    have to beat them, in the column ``gate``: an arm that learns nothing is a result. Two seeds have no interval.
     """
-    if found.summary.n == 1:
+    if 1 <= found.summary.n < 3:
         return Outcome.not_run, ""
     values = [(row.spec.label, row.values.get(gate.metric, {})) for row in groups[0] if row.is_heuristic]
     known = [(name, value) for name, scores in values for value in scores.values() if value is not None]
@@ -324,7 +324,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
     outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
     leads = {
-        Outcome.not_run: f"One seed, which has no interval, of {first} against {second} in {header}",
+        Outcome.not_run: f"No interval with fewer than three seeds, of {first} against {second} in {header}",
         Outcome.not_testable: f"{first} and {second} cannot be compared in {header}: the baseline does not beat "
         f"{heuristic}",
         Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",
