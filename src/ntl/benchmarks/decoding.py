@@ -16,6 +16,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -26,6 +27,7 @@ from ntl.benchmarks.losses import check
 from ntl.benchmarks.timing import Row, in_turns, rounded, summary
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import MTPConfig
+from ntl.data.collate import pad_inputs
 from ntl.decoding import decode
 from ntl.decoding.generation import until_end
 from ntl.decoding.speculative import Rows, few_rows
@@ -72,11 +74,8 @@ class _Sides:
         return self.tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
 
     def inputs(self, questions: Ids) -> dict[str, Tensor]:
-        padded, width, pad = [], max(map(len, questions)), pad_id(self.tokenizer)
-        for ids in questions:
-            padded.append([[pad, 0]] * (width - len(ids)) + [[token, 1] for token in ids])
-        ids, mask = torch.tensor(padded, device=self.device).unbind(-1)
-        return {"input_ids": ids, "attention_mask": mask}
+        padded = pad_inputs([*map(np.array, questions)], pad_id(self.tokenizer), left=True)
+        return {name: each.to(self.device) for name, each in padded.items()}
 
     def batches(self, batch: int) -> list[dict[str, Tensor]]:
         return [self.inputs(self.questions[at : at + batch]) for at in range(0, len(self.questions), batch)]

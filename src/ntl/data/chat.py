@@ -96,10 +96,8 @@ class Chat:
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         found = [each.ids for each in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
         for index, text in enumerate(texts):
-            if MARK in text:
-                pieces = zip(
-                    cycle([self.backend, self.plain]), text.split(MARK)
-                )  # every other one is between two marks
+            if MARK in text:  # every other piece is between two marks
+                pieces = zip(cycle([self.backend, self.plain]), text.split(MARK))
                 found[index] = [id for by, piece in pieces for id in by.encode(piece, add_special_tokens=False).ids]
         return found
 

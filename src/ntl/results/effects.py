@@ -41,6 +41,11 @@ class Summary:
     def n(self) -> int:
         return len(self.values)
 
+    @property
+    def too_few(self) -> bool:
+        """Whether there are values, but not the three that an interval needs."""
+        return 1 <= self.n < 3
+
 
 def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
     """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.

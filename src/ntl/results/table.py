@@ -33,7 +33,7 @@ def outcome_of(
     Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
     have to beat them, in the column ``gate``: an arm that learns nothing is a result. Two seeds have no interval.
     """
-    if 1 <= found.summary.n < 3:
+    if found.summary.too_few:
         return Outcome.not_run, ""
     values = [(row.spec.label, row.values.get(gate.metric, {})) for row in groups[0] if row.is_heuristic]
     known = [(name, value) for name, scores in values for value in scores.values() if value is not None]
@@ -188,12 +188,11 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
 def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
     by_label = {row.spec.label: row for row in rows if not row.spec.constant}
     for family in block.families:
-        count, base = len(family.rows), by_label[family.against].values[family.metric]
+        count, level = len(family.rows), 1 - ALPHA / len(family.rows)  # Bonferroni
         column = next(column for column in block.columns if column.metric == family.metric)
-        level = 1 - ALPHA / count  # Bonferroni
-        pairs = ((each, by_label[each].values[family.metric]) for each in family.rows)
-        gaps = ((label, effect(column, [base], [values], level=level)) for label, values in pairs)
-        found = {label: gap for label, gap in gaps if gap}
+        base, *values = ([by_label[each].values[family.metric]] for each in (family.against, *family.rows))
+        gaps = (effect(column, base, each, level=level) for each in values)
+        found = {label: gap for label, gap in zip(family.rows, gaps, strict=True) if gap}
         kinds = {says: [label for label, gap in found.items() if gap.outcome(True) is says] for says in Outcome}
         shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
         said = [f"{word}: {', '.join(kinds[says]) or 'none'}" for word, says in shown.items()]
