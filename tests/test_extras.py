@@ -89,6 +89,7 @@ def python(
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
+@pytest.mark.slow
 def test_the_losses_need_torch_and_numpy_alone() -> None:
     every_name = """
 import ntl.losses, ntl.numbers
@@ -117,6 +118,7 @@ def test_a_wheel_without_extras_has_the_losses(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

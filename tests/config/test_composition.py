@@ -105,6 +105,7 @@ TEMPLATES = ["Pay ${question}, or $5 {x!", "{question}\\", "it's {question}", 'a
 TEMPLATES += ["{{ 日本 {question}}}"]
 
 
+@pytest.mark.slow
 def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) -> None:
     (tmp_path / "größe=1.jsonl").write_text('{"question": "q", "answer": "1"}\n')
     words = ["dataset=file", f"dataset.path={tmp_path}/größe=1.jsonl"]

@@ -38,6 +38,7 @@ def test_ids() -> None:
 
 
 @pytest.mark.parametrize("name", known_datasets())
+@pytest.mark.slow
 def test_the_defaults_are_the_paper_scale(name: str) -> None:
     by_config = compose([f"dataset={name}", "scale=paper"]).dataset
     dataset = dataset_named(name)

@@ -117,6 +117,7 @@ def test_the_rows_encoded_at_a_time_do_not_matter(
         assert _texts(whole[99]) == (list("99+1="), [*"100", "</s>"])
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
     tokenizer = _tokenizer()
     tokenizer.add_tokens([f"<{number}>" for number in range(2**16)])

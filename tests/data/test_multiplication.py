@@ -114,6 +114,7 @@ THREE_DIGITS = MultiplicationConfig(
 )
 
 
+@pytest.mark.slow
 def test_every_pair_of_three_digits_is_in_one_split() -> None:
     parts = list(split_every_pair(THREE_DIGITS).values())
     assert [part.shape for part in parts] == [(780_000, 2), (10_000, 2), (20_000, 2)]

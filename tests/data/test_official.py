@@ -118,6 +118,7 @@ def test_normalization_is_settled_and_changes_no_digit_but_zeros(text: str) -> N
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_the_real_files_of_gsm8k_give_the_papers_rows(data_root: Path, tmp_path: Path) -> None:
     corrected, original = made(GSM8K, tmp_path), made(GSM8K, tmp_path, paper_compat=True)
     for prepared in (corrected, original):

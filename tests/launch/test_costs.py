@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ntl.launch.plan import demands, plan_runs, runs_to_make
 from ntl.launch.table import checkpoint_bytes, core_seconds, disk_needed, dry_run, figure, gigabytes, hours_left
 from ntl.results import RunRecord
@@ -69,6 +71,7 @@ def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
     assert size(*llama, *heads) - size(*llama) == 2 * 64 * 64 * 12
 
 
+@pytest.mark.slow
 def test_dry_run_counts_a_shared_run_once(
     make_table: Callable[..., str], timed_record: MakeRecord, tmp_path: Path
 ) -> None:

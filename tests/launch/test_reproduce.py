@@ -109,6 +109,7 @@ def test_tables_are_completed_printed_and_written(make_table: MakeTable, target:
     assert (code, lines[-1][:14]) == (0, "0 runs trained")
 
 
+@pytest.mark.slow
 def test_a_table_with_settings_says_so(make_table: MakeTable, target: str, tmp_path: Path) -> None:
     name, outputs = make_table("small", 1), tmp_path / "outputs"
     base = "base='loss=ce trainer.max_steps=40@30'"  # whose checkpoint the fake runs ask for

@@ -37,6 +37,7 @@ def test_every_launcher_is_that_of_hydra_submitit_launcher(name: str) -> None:
     assert launcher.params["max_num_timeout"] > 0
 
 
+@pytest.mark.slow
 def test_a_machine_without_slurm_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "train.py"), "-m", "hydra/launcher=slurm", "dataset=noisy_numbers", "seed=1"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(PATH=""), capture_output=True, text=True)

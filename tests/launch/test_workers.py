@@ -71,6 +71,7 @@ def process_of(folder: Path) -> Path:
     return Path("/proc", (folder / "environment").read_text().split()[0])
 
 
+@pytest.mark.slow
 def test_ctrl_c_interrupts_the_runs_and_starts_no_other(started: tuple["subprocess.Popen[str]", Path]) -> None:
     process, folder = started
     process.send_signal(signal.SIGINT)

@@ -123,6 +123,7 @@ def test_it_compiles_without_a_graph_break(kind: str) -> None:
     torch.testing.assert_close(value_and_gradient(run, given, labels, **how), expected)
 
 
+@pytest.mark.slow
 def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device, reading a value or a shape that depends on one raises an error."""
     with pytest.raises(RuntimeError):

@@ -82,6 +82,7 @@ def test_the_values_of_the_released_code(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["smmd", "dist2", "digit_entropy", "place_weighted"])
+@pytest.mark.slow
 def test_the_gradient(name: str) -> None:
     reduction: Reduction
     for reduction in ("mean", "none"):

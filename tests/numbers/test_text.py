@@ -144,6 +144,7 @@ def test_magnitudes_beyond_the_bound_are_no_numbers():
 
 
 @pytest.mark.parametrize("pattern", ["1", "1,234,", "1.", " ", "- ", "1e", "1e5"])
+@pytest.mark.slow
 def test_long_texts_take_linear_time(pattern: str):
     text = pattern * (200_000 // len(pattern))
     start = time.process_time()

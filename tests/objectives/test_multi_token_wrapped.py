@@ -143,6 +143,7 @@ def test_products_of_a_head_with_the_unembedding(implementation: str, of_a_head:
 
 @pytest.mark.parametrize("implementation", ["reference", "fused"])
 @pytest.mark.parametrize("place", range(5), ids=[next(iter(kind.values())) for kind in KINDS[:5]])
+@pytest.mark.slow
 def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation: str) -> None:
     """All products are in bfloat16, also where a trainer has autocast inside the model alone, and sums in float32.
 

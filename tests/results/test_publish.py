@@ -89,6 +89,7 @@ def check(tmp_path: Path, record: RunRecord, published: list[RunRecord]) -> tupl
     return check_record(path, published, ROOT)
 
 
+@pytest.mark.slow
 def test_a_published_record_passes_its_check(tmp_path: Path, published: list[RunRecord]) -> None:
     faults, rows = check(tmp_path, of_quickstart(published), published)
     assert faults == []

@@ -133,6 +133,7 @@ def trained(parts: Callable[..., Any], tmp_path: Path) -> Callable[..., Objectiv
         ("t5", ("loss=ntl_was", "trainer.accumulation_steps=2")),
     ],
 )
+@pytest.mark.slow
 def test_parts_learn_what_the_whole_batch_learns(
     family: str, overrides: tuple[str, ...], trained: Callable[..., ObjectiveTrainer]
 ) -> None:

@@ -146,6 +146,7 @@ UNREAD = ["config.json", "pytorch_model.bin", "adapter_model.bin", "training_arg
 
 
 @pytest.mark.parametrize("names", [[name] for name in RESUMED] + [UNREAD], ids=[*RESUMED, "unread"])
+@pytest.mark.slow
 def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: Path, small) -> None:
     (finished / "record.json").unlink()
     shutil.rmtree(finished / "checkpoints" / "checkpoint-12")

@@ -35,6 +35,7 @@ def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Con
     return lambda *overrides: compose([*DATA, *places, *given, *overrides])
 
 
+@pytest.mark.slow
 def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = train(finetune("trainer.epochs=3", "trainer.lr=1e-3"))
     record, lines = read_record(path), read_metrics(path.parent / METRICS)

@@ -42,6 +42,7 @@ def test_too_few_validation_rows_are_told_before_training(small) -> None:
         (["beside=median"], "1E+05", "beside.median=median: the answer '1E+05' of "),
     ],
 )
+@pytest.mark.slow
 def test_answers_that_would_be_read_as_others_are_refused(
     words: list[str], answer: str, line: str, tmp_path: Path
 ) -> None:

@@ -243,6 +243,7 @@ def test_nothing_to_mask_is_an_error(parts: Callable[..., Any], tmp_path: Path) 
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(
     small: Callable[..., Any], run_interrupted: Callable[..., None], without_times: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])
+@pytest.mark.slow
 def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> None:
     """A folder that ``save_pretrained`` wrote; it has no test splits."""
     texts, length = questions(asked.data, 5), "decoding.max_new_tokens=6"
@@ -63,6 +64,7 @@ def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> 
         main([str(checkpoint)])
 
 
+@pytest.mark.slow
 def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_path: Path, capsys) -> None:
     question = "x=3 and y=4: what is x+y?"
     words = [question, "decoding=expectation", "decoding.num_beams=20", f"data_dir={tmp_path / 'none'}"]
@@ -107,6 +109,7 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
     assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
 
 
+@pytest.mark.slow
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pytest.CaptureFixture[str]) -> None:
     finished = copy_of(*TRAINED)
     path = finished / "predictions.jsonl"
@@ -172,6 +175,7 @@ def held(folder: Path, name: str, level: float) -> tuple[float, float, float]:
     return sum(covered) / len(covered), 2 * sum(half) / len(half), quantile
 
 
+@pytest.mark.slow
 def test_intervals_of_answers_are_those_that_are_scored(
     copy_of, small, prepared, asked, capsys: pytest.CaptureFixture[str]
 ) -> None:

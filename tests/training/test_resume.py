@@ -42,6 +42,7 @@ def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path
     assert message.endswith("; give one of this run by resume=, or start over with resume=never.")
 
 
+@pytest.mark.slow
 def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_path: Path) -> None:
     """Bit for bit what it would have been at once; the shorter one ends between two log lines."""
     shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", "trainer.schedule=plateau"]
@@ -66,6 +67,7 @@ def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
         train(small())
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_changed_is_refused(small, run_interrupted, tmp_path: Path) -> None:
     config = small(f"data_dir={tmp_path / 'data'}")
     run_interrupted(config, 5)
@@ -97,6 +99,7 @@ def kept(copy_of: Callable[..., Path]) -> Path:
     return copy_of("loss=ce", *SHORT, "keep_steps=[5]")
 
 
+@pytest.mark.slow
 def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Callable[..., Config]) -> None:
     record = train(arm("trainer.lr=1e-30", "trainer.max_steps=2"))
     begun, ended = (load_file(checkpoint_at(*at) / "model.safetensors") for at in ((kept, 5), (record.parent, 2)))
@@ -118,6 +121,7 @@ def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
     assert without_times(other) == without_times(kept / "record.json")
 
 
+@pytest.mark.slow
 def test_published_weights_serve_where_its_run_is_not_there(
     kept: Path, arm: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +256,7 @@ def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_in
         train(config)
 
 
+@pytest.mark.slow
 def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_path: Path) -> None:
     settings = [*EVERY_TWO, "model.dropout=0.1", "trainer.lr=0.02"]
     plain = train(small(*settings, f"output_dir={tmp_path / 'plain'}"))

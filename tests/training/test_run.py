@@ -78,6 +78,7 @@ def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_time
     assert without_times(again) == expected
 
 
+@pytest.mark.slow
 def test_a_kill_while_decoding_costs_the_decoding_alone(small, without_times, monkeypatch) -> None:
     """In the middle of an epoch of 6 steps: transformers itself would take one more of it."""
     path = train(small("trainer.max_steps=11"))

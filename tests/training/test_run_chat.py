@@ -52,6 +52,7 @@ def trained(settings: Callable[..., Config]) -> Path:
     return train(settings()).parent
 
 
+@pytest.mark.slow
 def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     """Though the end token is another one: answers are 7, not 7777."""
     _, rows = read_predictions(trained / "predictions.jsonl")
@@ -65,6 +66,7 @@ def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

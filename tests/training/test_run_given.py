@@ -57,6 +57,7 @@ def contents(folder: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["smollm2", "llama3"])
+@pytest.mark.slow
 def test_the_checkpoint_is_the_given_folder_with_other_weights(
     name: str, given: Callable[..., Path], command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     assert len(predict(_folder(straight), say=[].append).read_bytes()) > 1000
 
 
+@pytest.mark.slow
 def test_activations_computed_twice_change_nothing(make) -> None:
     short = ["trainer.max_steps=4", "trainer.logging_steps=1"]
     plain, again = (make("gpt2_tiny", *short, f"trainer.gradient_checkpointing={twice}") for twice in ("false", "true"))
@@ -114,6 +115,7 @@ def test_the_router_loss_by_hand(make) -> None:
 
 
 @pytest.mark.parametrize("model", [("gpt2_tiny", "model.n_embd=16"), ("t5_tiny", "model.d_model=16")])
+@pytest.mark.slow
 def test_the_expected_error_of_whole_answers_trains(model: tuple[str, str], make) -> None:
     config = make(*model, "loss=expected_error", "trainer.max_steps=3", "trainer.logging_steps=1")
     assert read_record(train(config)).steps == 3
@@ -131,6 +133,7 @@ RIVALS = {"smmd": [], "dist2": PARTS, "place_weighted": PARTS, "digit_entropy": 
 
 
 @pytest.mark.parametrize("loss", RIVALS)
+@pytest.mark.slow
 def test_every_rival_loss_trains(loss: str, make) -> None:
     """The token of the point and the output layer are those of the run."""
     steps = ["trainer.max_steps=3", "trainer.logging_steps=1"]

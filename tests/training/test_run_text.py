@@ -48,6 +48,7 @@ def test_an_epoch_is_all_blocks(text) -> None:
     assert record.examples_seen == blocks
 
 
+@pytest.mark.slow
 def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     config = text()
     path = train(config)

@@ -155,6 +155,7 @@ def test_settings_of_a_mirror_that_is_off_are_told(monkeypatch: pytest.MonkeyPat
     assert said[0].startswith("W&B is off")
 
 
+@pytest.mark.slow
 def test_a_whole_run(wandb: MagicMock, small, run_interrupted) -> None:
     """Interrupted after step 8 was logged; a resume tells the run of its id again what its checkpoint has."""
     config = small("tracking=wandb")

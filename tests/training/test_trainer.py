@@ -53,6 +53,7 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> N
         np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_over_accumulated_batches_and_numbers_that_are_left_out(tmp_path: Path) -> None:
     """A row of weight 2 is the row twice, in validation as well."""
     weights, tokenizer, trained = [n % 3 for n in range(16)], tmp_path / "tokenizer", []
@@ -111,6 +112,7 @@ def test_what_each_normalization_divides_by(normalization: str, parts) -> None:
     assert trainer.state.log_history[0]["loss"] == pytest.approx(expected[normalization], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_told_beside_ce_changes_no_weight(parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a bit of it, through every implementation of the loss."""
     for implementation in ("reference", "linear"):

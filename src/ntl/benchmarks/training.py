@@ -33,9 +33,10 @@ class Clock(TrainerCallback):
 
 
 def _quiet(arguments: Any) -> Any:
-    # Neither side saves or logs while it is timed.
+    # Neither side saves, logs or evaluates while it is timed.
     arguments.set_save("no")
     arguments.set_logging("no")
+    arguments.set_evaluate("no")
     return arguments
 
 

@@ -30,6 +30,7 @@ ROWS = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
 PRODUCTS = PanelSpec("evidence", ROWS, "tiny", 1, metric="interpolate/mape_median")
 
 
+@pytest.mark.slow
 def test_only_the_runs_of_the_rows(tiny_record) -> None:
     ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 5)]
     others = [
