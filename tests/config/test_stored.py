@@ -40,6 +40,7 @@ def test_every_choice_survives(group: str, name: str, composed, written, words) 
     assert run_id(stored) == run_id(config)
 
 
+@pytest.mark.slow
 def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) -> None:
     run = written("decoding=beam", "beside=expectation", "beside.expectation.num_beams=7")
     assert read_config(run, ["decoding.num_beams=1"]).decoding.num_beams == 1

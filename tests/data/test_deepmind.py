@@ -212,6 +212,7 @@ def test_a_failure_of_the_generator_is_one_line_and_leaves_no_file(installed: Pa
     assert not list(installed.rglob("*.txt"))
 
 
+@pytest.mark.slow
 def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mathematics, "PINS", ("mathematics-dataset==0",))
     for name in ("PIP_NO_INDEX", "PIP_NO_CACHE_DIR"):

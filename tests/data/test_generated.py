@@ -262,6 +262,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return prepared
 
 
+@pytest.mark.slow
 def test_training_learns_the_whole_story_and_the_test_asks_for_its_last_word(stories: Prepared) -> None:
     for split in stories.dataset.splits:
         known = {*names_of(split, stories.dataset.values["parts"])}
@@ -292,6 +293,7 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
         assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
 
 
+@pytest.mark.slow
 def test_known_names_are_those_of_training_too(tmp_path: Path) -> None:
     settings = ["dataset=induction", "scale=tiny", "dataset.train_rows=6000", "dataset.known_names=true"]
     prepared = Prepared(Induction(compose(settings).dataset), tmp_path)

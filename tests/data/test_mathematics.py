@@ -176,6 +176,7 @@ def test_an_answer_that_is_no_number_is_named_with_its_line(tree: Path, data_dir
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     prepared = mathematics(tmp_path, rows_per_file=1000, train_share=0.98, test_rows_per_file=1000)
     fingerprint = prepared.fingerprint()

@@ -110,6 +110,7 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
     assert len(small.rows("train")) == 30
 
 
+@pytest.mark.slow
 def test_two_at_once_make_one(small: Prepared, data_dir: Path) -> None:
     (data_dir / "hold").touch()
     first = child(data_dir)

@@ -116,6 +116,7 @@ kinds, limits, seeds = st.sampled_from(list(KINDS)), st.integers(1, 10), st.inte
 @settings(max_examples=24)
 @given(kind=kinds, architecture=st.sampled_from(list(SHAPES)), questions=questions, limit=limits, seed=seeds,
        batch=st.integers(1, 5), heads=st.sampled_from([2, 4]))  # fmt: skip
+@pytest.mark.slow
 def test_the_tokens_of_greedy_decoding(
     kind: str, architecture: str, questions: list[list[int]], limit: int, batch: int, heads: int, seed: int
 ) -> None:
@@ -129,6 +130,7 @@ def test_the_tokens_of_greedy_decoding(
 
 @settings(max_examples=10)
 @given(kind=kinds, architecture=st.sampled_from(["gpt2", "llama"]), questions=questions, limit=limits, seed=seeds)
+@pytest.mark.slow
 def test_the_drafts_of_heads_without_a_cache(
     kind: str, architecture: str, questions: list[list[int]], limit: int, seed: int
 ) -> None:

@@ -66,6 +66,7 @@ def test_rows_are_lines_where_nothing_has_a_width(outputs, capsys, monkeypatch):
     assert {"median_error", "mape_clipped", "within_1_percent"} <= {*names}
 
 
+@pytest.mark.slow
 def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads(tmp_path, capsys):
     rows = [("2,500,000", "2.5 million"), ("945,392", "943597"), ("12", "12%"), ("3", "3")]
     lines = [{"split": "test", "id": str(n), "answer": a, "prediction": p} for n, (a, p) in enumerate(rows)]

@@ -59,6 +59,7 @@ def test_the_checkpoints_that_runs_keep(tmp_path: Path) -> None:
     assert disk_needed(runs) == 2 * T5_SMALL * 12 - 1000
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
     def size(*words: str) -> int:
         return checkpoint_bytes(plan_runs([words], tmp_path)[0].config)

@@ -94,6 +94,7 @@ def test_a_run_of_two_tables_is_one(make_table: MakeTable, tmp_path: Path) -> No
     assert len(ids) == len(set(ids)) == 6
 
 
+@pytest.mark.slow
 def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable) -> None:
     lines, table = list[str](), make_table("small", 1)
     (demand,) = demands([table, "table8"], "paper", [], say=lines.append)
@@ -148,6 +149,7 @@ def test_one_models_files_are_for_rows_of_one_model(make_table: MakeTable, tmp_p
 # ---- runs that start from the weights of others
 
 
+@pytest.mark.slow
 def test_a_base_is_made_where_a_run_from_it_is_missing(
     make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

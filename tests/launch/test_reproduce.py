@@ -88,6 +88,7 @@ def complete(names: list[str], outputs: Path, target: str = "", **options: Any) 
     return code, out.getvalue().splitlines()
 
 
+@pytest.mark.slow
 def test_tables_are_completed_printed_and_written(make_table: MakeTable, target: str, tmp_path: Path) -> None:
     names, outputs = [make_table("one", 1, 2), make_table("bad", FAILS, NO_RECORD, 2)], tmp_path / "outputs"
     code, lines = complete(names, outputs, target)

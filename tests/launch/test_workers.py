@@ -18,6 +18,7 @@ from ntl.system.machine import available_cores
 Planned = Callable[..., list[Run]]
 
 
+@pytest.mark.slow
 def test_failures_and_kills_do_not_stop_the_others(
     planned: Planned, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_ctrl_c_interrupts_the_runs_and_starts_no_other(started: tuple["subproce
     assert list(folder.parent.iterdir()) == [folder]
 
 
+@pytest.mark.slow
 def test_a_killed_parent_leaves_no_worker_behind(started: tuple["subprocess.Popen[str]", Path]) -> None:
     process, folder = started
     process.kill()
@@ -92,6 +94,7 @@ def test_a_killed_parent_leaves_no_worker_behind(started: tuple["subprocess.Pope
     until(lambda: not process_of(folder).exists())
 
 
+@pytest.mark.slow
 def test_a_launcher_of_hydra_goes_on_past_failures(
     planned: Planned, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / kind, kind)
     record = train(given(folder, "loss.implementation=linear"))
@@ -92,6 +93,7 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
     assert merged.num_parameters() == stock(folder).num_parameters()
 
 
+@pytest.mark.slow
 def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "llama", "llama")
     record = train(given(folder, model="hf_regression", loss="mse"))

@@ -225,6 +225,7 @@ class _Trainer(NumberTokenLossMixin, Trainer):
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["independent", "sequential"])
+@pytest.mark.slow
 def test_transformers_trainer_logs_every_head_and_accumulates(kind: dict[str, Any], tmp_path: Path) -> None:
     batch, lines = _batch(8), []
     rows = [{name: each[row] for name, each in batch.items()} for row in range(8)]

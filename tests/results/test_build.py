@@ -142,6 +142,7 @@ def table_of(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[
     return make
 
 
+@pytest.mark.slow
 def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> None:
     """Log ratios log(1 - d/5) of d = 1, ..., 2: mean -0.3615, sd 0.1076, t(5) = 2.5706, half width 0.1129."""
     was = [5 - 1 - 0.2 * step for step in range(6)]

@@ -73,6 +73,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, make_record) -> None
         write_tables([table], closed)
 
 
+@pytest.mark.slow
 def test_published_weights_are_those_that_published_runs_started_from(published: list[RunRecord]) -> None:
     started = {base["run"]: base["sha256"] for record in published if (base := record.model.get("base"))}
     checkpoints = sorted(BASES.glob("*/checkpoints/checkpoint-*"))

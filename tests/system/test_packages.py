@@ -57,6 +57,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_file_of_a_package_lies_in_the_data_folder(index: Path, tmp_path: Path) -> None:
     said: list[str] = []
     for name in ("made_up-1.0-py3-none-any.whl", "made_up-1.0.tar.gz"):
@@ -71,6 +72,7 @@ def test_a_file_of_a_package_lies_in_the_data_folder(index: Path, tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 def test_nothing_of_another_file_is_run(index: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=rf"^made-up==1\.0: sha256 {digest(index / 'made_up-1.0.tar.gz')}, not 0{{64}}; "
@@ -79,6 +81,7 @@ def test_nothing_of_another_file_is_run(index: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_an_index_that_is_not_reached_is_one_line(index: Path, tmp_path: Path) -> None:
     for path in index.iterdir():
         path.unlink()

@@ -108,6 +108,7 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
     config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
     record = read_record(train(config))
@@ -175,6 +176,7 @@ def mean_distance(one: list[tuple[float, float]], other: list[tuple[float, float
     return sum(p * q * abs(a - b) for a, p in one for b, q in other)
 
 
+@pytest.mark.slow
 def test_a_distribution_is_scored_against_that_of_the_raters(
     folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +200,7 @@ def test_a_distribution_is_scored_against_that_of_the_raters(
     assert f"crps {metrics['test/crps']:.4g}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_melting_points_have_a_constant_and_ridge_beside_the_model(
     folders: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

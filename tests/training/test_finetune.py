@@ -58,6 +58,7 @@ def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytes
     assert record.config["model"]["path"] == f"sha256:{record.model['weights']['sha256']}"
 
 
+@pytest.mark.slow
 def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = finetune("trainer.max_steps=0")
     path = train(config)

@@ -82,6 +82,7 @@ def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., An
     assert 0 < sum(right for _, right, _, _ in diagnosed) < sum(numbers for *_, numbers in diagnosed)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
     from ntl.training.predictor import restore
 
@@ -97,6 +98,7 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
 
 
+@pytest.mark.slow
 def test_shared_logits_fade_out_of_later_targets(small: Callable[..., Any]) -> None:
     """The number of weights is that of a next-token model; with the last heads gone, the loss is that of head 1."""
     own = ["objective=mtp", "objective.kind=shared", "objective.heads=3", "objective.head_schedule=annealed"]

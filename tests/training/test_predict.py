@@ -36,6 +36,7 @@ def asked(trained_once: Path, prepared, small, capsys: pytest.CaptureFixture[str
     return ask
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> None:
     expected = [row["prediction"] for row in read_predictions(asked.run / "predictions.jsonl")[1]]
     texts = questions(asked.data)
@@ -99,6 +100,7 @@ OTHER = ["dataset=multiplication", "dataset.train_rows=96", "dataset.validation_
 OTHER += ["dataset.test_rows_per_cell=2"]
 
 
+@pytest.mark.slow
 def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
     before = (finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()
     path = predict(finished, [*OTHER, "decoding.max_new_tokens=6"], say=[].append)
@@ -129,6 +131,7 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pyt
     assert "decoded test: 30 examples" in printed.err
 
 
+@pytest.mark.slow
 def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
     before = (finished / "predictions.jsonl").read_bytes()
@@ -211,6 +214,7 @@ def test_intervals_of_answers_are_those_that_are_scored(
     )
 
 
+@pytest.mark.slow
 def test_an_interval_that_cannot_be_had_is_one_line(finished: Path, asked) -> None:
     with pytest.raises(UserError, match=r"--interval 0\.99: an interval of level 0\.99 needs 99 validation answers or"):
         asked("what?", "--interval", "0.99", model=finished)

@@ -112,6 +112,7 @@ def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Ca
     assert "base" not in read_record(kept / "record.json").config
 
 
+@pytest.mark.slow
 def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
     kept: Path, small: Callable[..., Config], tmp_path: Path, without_times: Callable[[Path], object]
 ) -> None:
@@ -193,6 +194,7 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(map(step_of, by_step(folder / "checkpoints")))
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_scored(small, scripted, capsys, without_times) -> None:
     scripted(0.1, 0.5, 0.5, 0.4, 0.2, 0.3)
     few = ["trainer.keep_checkpoints=1", "trainer.keep_checkpoints_after=1", "trainer.save_steps=2"]

@@ -117,6 +117,7 @@ def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     assert read_record(train(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
     program = f"""
 import sys
@@ -205,6 +206,7 @@ def fill(folder: Path, leave: int) -> Path:
     return filler
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
     on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +246,7 @@ def write_manifest_again(file: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
+@pytest.mark.slow
 def test_data_that_changed_before_a_resume(small, prepared, run_interrupted, tmp_path: Path) -> None:
     """One digit, where the data was prepared anew: refused with both fingerprints; ``resume=never`` trains on it."""
     settings = ["trainer.max_steps=8", f"data_dir={tmp_path / 'data'}"]
@@ -291,6 +294,7 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_not_decoded_on_other_data(small, prepared, finished: Path, data_dir: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(data_dir, tmp_path / "data"))
     file = prepared(small(f"data_dir={data}")) / "test.jsonl"

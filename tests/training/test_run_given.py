@@ -92,6 +92,7 @@ def with_modules(folder: Path) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items() if name.startswith("mtp.")}
 
 
+@pytest.mark.slow
 def test_modules_for_multi_token_prediction_are_carried(
     given: Callable[..., Path], command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

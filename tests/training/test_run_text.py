@@ -39,6 +39,7 @@ def text(settings: Callable[..., list[str]], corpus: Path) -> Callable[..., Conf
     return make
 
 
+@pytest.mark.slow
 def test_an_epoch_is_all_blocks(text) -> None:
     config = text()
     config.trainer.epochs = 1
