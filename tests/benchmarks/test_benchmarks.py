@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ntl.benchmarks import data, training
-from ntl.benchmarks.losses import Case, Setting, losses_of, run_case, vocabulary_and_labels
+from ntl.benchmarks.losses import Case, Setting, in_chunks, losses_of, run_case, vocabulary_and_labels
 from ntl.benchmarks.timing import measure, peak_bytes, summary
 from ntl.config import UserError, compose
 from ntl.system.machine import available_cores
@@ -100,6 +100,23 @@ def test_implementations_of_one_loss_agree() -> None:
     assert found["ce fused"] == pytest.approx(found["ce"], rel=1e-5)
 
 
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_implementations_from_hidden_states_agree() -> None:
+    torch.manual_seed(0)
+    (hidden, weight), losses = losses_of(Case(SMALL, "linear", ignored=0.5))
+    found = {name: loss().item() for name, loss in losses.items() if name != "was linear"}
+    torch.manual_seed(0)
+    labels = vocabulary_and_labels(SMALL, 0.5)[1].flatten()
+    found["chunks"] = in_chunks(hidden, weight, labels, chunks=4).item()
+    assert found == {name: pytest.approx(found["ce"], rel=1e-5) for name in found}
+
+
+@pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("part", ["loss", "linear"])
 def test_a_case(part: str) -> None:
     rows = list(run_case(Case(SMALL, part, ignored=0.5), 3))

@@ -9,6 +9,7 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 """
 
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
@@ -200,6 +202,17 @@ def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
     return {name: partial(total, loss) for name, loss in losses.items()}
 
 
+def in_chunks(hidden: Tensor, weight: Tensor, labels: Tensor, chunks: int = 16) -> Tensor:
+    """Return CE whose logits are computed a chunk at a time, and again backward; for ``torch.compile``."""
+
+    def part(rows: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(rows, weight), labels, reduction="sum")
+
+    pairs = zip(hidden.flatten(0, 1).chunk(chunks), labels.chunk(chunks), strict=True)
+    sums = [checkpoint(part, *pair, use_reentrant=False) for pair in pairs]
+    return torch.stack(sums).sum() / (labels != IGNORE_INDEX).sum()
+
+
 def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]]:
     """Return the tensors that get gradients, and the losses by name: of logits, or of hidden states and the head.
 
@@ -226,6 +239,8 @@ def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]
             found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
             chunks: Any = torch.nn.LinearCrossEntropyOptions()  # pyright: ignore
             found["torch CE chunked"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat, options=chunks)
+        if shutil.which("g++"):  # which torch.compile needs
+            found["CE compiled chunks"] = lambda: torch.compile(in_chunks)(hidden, weight, flat)
         return [hidden, weight], found
 
     logits = leaf(*labels.shape, setting.vocab)
