@@ -222,9 +222,10 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
         raise TypeError("texts is a single str: give a list of texts")
     vocab = tokenizer.get_vocab()
     names, unknown = {token_id: token for token, token_id in vocab.items()}, getattr(tokenizer, "unk_token_id", None)
+    by_place = bool(find_place_tokens(vocab))
     seen, missed = 0, []
     for text in texts:
-        placed = None if find_place_tokens(vocab) else _placed(tokenizer, text)
+        placed = None if by_place else _placed(tokenizer, text)
         for start, end, _ in number_spans(text):
             if placed is None:
                 encoded = tokenizer.encode(f" {text[start:end]}")
