@@ -17,7 +17,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install types rules quickstart quickstart-real weights test coverage slow soak check check-record format data reproduce tables figures notebooks publish audit ci clean distclean
+.PHONY: help install lint types rules quickstart quickstart-real weights test coverage slow soak check check-record format data reproduce tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,10 +63,12 @@ slow: install ## the tests that train for minutes
 soak: install ## the tests that look for what chance finds: kills at random moments, every combination (once a week)
 	@$(RUN_PY) -m pytest -q -m "soak and not network" -n $(TEST_WORKERS) --dist load
 
-check: install ## lint, format, types, import order, the rules of the project
+check: lint ## lint, format, types, import order, the rules of the project
+	@$(MAKE) --no-print-directory -j2 types rules
+
+lint: install
 	@$(RUN_PY) -m ruff check .
 	@$(RUN_PY) -m ruff format --check .
-	@$(MAKE) --no-print-directory -j2 types rules
 
 types: install
 	@$(RUN_PY) -m pyright --pythonpath $(RUN_PY)
