@@ -54,7 +54,7 @@ test: install ## the default tests (minutes, shared by several processes): make 
 	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --cov --cov-report=term:skip-covered
+	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py --cov --cov-report=term:skip-covered
 
 # worksteal: the longest tests are few, and no process waits for the last of them.
 slow: install ## the tests that train for minutes

@@ -18,7 +18,6 @@ from ntl.system.machine import available_cores
 Planned = Callable[..., list[Run]]
 
 
-@pytest.mark.slow
 def test_failures_and_kills_do_not_stop_the_others(
     planned: Planned, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

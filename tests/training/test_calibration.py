@@ -53,7 +53,6 @@ def test_mean_probabilities_by_target_digit() -> None:
     assert digit_probabilities(number_rows(logits, torch.tensor([5, 5, 3, 0]), whole, -100)) is None
 
 
-@pytest.mark.slow
 def test_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Over all number labels of the test set, whatever the batches."""
     assert main([finished.name, "--outputs", str(finished.parent), "--json"]) == 0

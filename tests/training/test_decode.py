@@ -108,7 +108,6 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 
-@pytest.mark.slow
 def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
     config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
     record = read_record(train(config))

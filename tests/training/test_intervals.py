@@ -13,7 +13,6 @@ from ntl.training.train import train
 BESIDE = ["beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.interval_rows=12"]
 
 
-@pytest.mark.slow
 def test_a_run_scores_its_intervals_and_leaves_all_else_as_it_is(small, finished: Path, tmp_path: Path) -> None:
     folder = train(small("decoding.interval_rows=15", *BESIDE, f"output_dir={tmp_path / 'with'}")).parent
     assert folder.name == finished.name

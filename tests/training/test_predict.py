@@ -36,7 +36,6 @@ def asked(trained_once: Path, prepared, small, capsys: pytest.CaptureFixture[str
     return ask
 
 
-@pytest.mark.slow
 def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> None:
     expected = [row["prediction"] for row in read_predictions(asked.run / "predictions.jsonl")[1]]
     texts = questions(asked.data)
@@ -214,7 +213,6 @@ def test_intervals_of_answers_are_those_that_are_scored(
     )
 
 
-@pytest.mark.slow
 def test_an_interval_that_cannot_be_had_is_one_line(finished: Path, asked) -> None:
     with pytest.raises(UserError, match=r"--interval 0\.99: an interval of level 0\.99 needs 99 validation answers or"):
         asked("what?", "--interval", "0.99", model=finished)
