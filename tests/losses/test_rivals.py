@@ -45,12 +45,11 @@ RELEASED: dict[str, tuple[Callable[..., Tensor], float]] = {
     # The weighted mean of the ranks 2 1 - 2 1 - 1, of which the released code divides by their sum, 7.
     "DIST2, tau 2, by rank": (
         lambda *given: (
-            place_weighted(*given, distance=partial(dist2, temperature=2.0), base=None, point_id=None, reduction="sum")
-            / 7
+            place_weighted(*given, distance=partial(dist2, temperature=2.0), point_id=None, reduction="sum") / 7
         ),
         2.768406492,
     ),
-    "DIST2 of DEL": (partial(place_weighted, distance="dist2", base=None, point_id=None), 4.404430324),
+    "DIST2 of DEL": (partial(place_weighted, distance="dist2", point_id=None), 4.404430324),
     "DEL": (partial(digit_entropy, point_id=POINT), 0.005580030553),
     "DEL, f 0.1": (partial(digit_entropy, point_id=POINT, factor=0.1), 0.05580030553),
     "NTIL": (ntil, 3.047285284),
@@ -237,7 +236,7 @@ def test_places() -> None:
         found = weights_in(partial(digit_entropy, point_id=POINT), text)
         assert found == pytest.approx([each / 2 for each in expected]), text
     for text, of_text in PLACES.items():
-        settings = ({"point_id": POINT}, {"point_id": None}, {"point_id": POINT, "base": None})
+        settings = ({"point_id": POINT, "base": 10.0}, {"point_id": None, "base": 10.0}, {"point_id": POINT})
         for options, expected in zip(settings, of_text, strict=True):
             assert weights_in(partial(place_weighted, **options), text) == pytest.approx(expected), (text, options)
 
@@ -260,7 +259,7 @@ def test_the_sum_of_place_weighted_distances_bounds_the_error_of_the_number() ->
     first, second, third = torch.meshgrid(*[torch.arange(10.0, dtype=torch.float64)] * 3, indexing="ij")
     joint = digits[0, :, None, None] * digits[1, :, None] * digits[2]
     error = (joint * (10 * first + second + third / 10 - 12.3).abs()).sum()
-    found = place_weighted(logits, labels, VOCAB, point_id=POINT, reduction="sum")
+    found = place_weighted(logits, labels, VOCAB, point_id=POINT, base=10.0, reduction="sum")
     assert error < found < 3 * error
 
 

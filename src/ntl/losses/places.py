@@ -74,16 +74,16 @@ def place_weighted(
     *,
     point_id: int | None,
     distance: str | Callable[..., Tensor] = "was",
-    base: float | None = 10.0,
+    base: float | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return base^k · L with L the loss of a digit and k its place, 0 at units, 1 at tens, −1 behind the decimal point.
+    """Return w · L with L the loss of a digit and w its rank in the number, 1 at the last one; or base^k by its place.
 
-    With base=None the weight is the digit's rank, 1 at the last one of the number. With NTL-WAS and the base 10, the
-    sum over a number's digits is at least the expected absolute error of the whole number. A number is a run of digits
-    and of points between digits. A sign is text that label and prediction share, and changes no distance. |k| is at
-    most 30. The gradient is that of L, times the weight.
+    k is 0 at units, 1 at tens, −1 behind the decimal point. With NTL-WAS and the base 10, the sum over a number's
+    digits is at least the expected absolute error of the whole number, but a long number drowns all else. A number is
+    a run of digits and of points between digits. A sign is text that label and prediction share, and changes no
+    distance. |k| is at most 30. The gradient is that of L, times the weight.
 
     point_id is the token of the decimal point, or None if a point parts two numbers. distance is a registered number
     loss of single positions, or its name. The mean is over number labels, not over weights. Raises ValueError for
