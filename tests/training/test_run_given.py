@@ -15,6 +15,7 @@ from ntl.config import compose
 from ntl.config.loss import MTPConfig
 from ntl.evaluation import read_predictions
 from ntl.models.mtp import add_heads
+from ntl.system.errors import UserError
 from ntl.training.parts import RunParts
 from ntl.training.train import train
 
@@ -54,6 +55,19 @@ def command(tmp_path: Path) -> Callable[..., Any]:
 
 def contents(folder: Path, name: str) -> dict[str, Any]:
     return {key: value for key, value in json.loads((folder / name).read_bytes()).items() if key not in WRITTEN}
+
+
+@pytest.mark.parametrize("name", ["smollm2", "llama3"])
+def test_losses_of_places_are_for_given_tokenizers_that_write_digits_alone(
+    name: str, given: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    config = command("model=hf", f"model.path={given('llama', name)}", "loss=ntil")
+    parts = RunParts(config, say=lambda line: None)
+    if name == "smollm2":
+        assert parts.objective()
+    else:
+        with pytest.raises(UserError, match=r"tokenizer=default: a loss of places .*take tokenizer='digit'"):
+            parts.objective()
 
 
 @pytest.mark.parametrize("name", ["smollm2", "llama3"])

@@ -184,7 +184,8 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     line = "it is a mean over rows, of which no number is left out; leave dataset.exclude_numbers out."
     yield "dataset.exclude_numbers loss", data.exclude_numbers and number == "ntil", line
     line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
-    yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit", line
+    is_given = config.tokenizer.kind == "default" and model.pretrained  # then its number tokens are looked at
+    yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit" and not is_given, line
     line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
     is_sharded = config.trainer.parallel == "fsdp"
     yield "loss trainer.parallel", is_sharded and config.loss.base._target_.endswith(".emo"), line

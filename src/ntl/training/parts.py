@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
 from ntl.config.data import FileConfig, PackagedConfig
-from ntl.config.legality import unfit_for_chat
+from ntl.config.legality import BY_PLACE, unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
@@ -28,6 +28,7 @@ from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.evaluation.ridge import Ridge
+from ntl.losses.places import check_digits
 from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
@@ -264,7 +265,10 @@ class RunParts:
         config = self.config.tokenizer
         try:
             rows = embedding_rows(self.model)
-            return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
+            found = NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
+            if (number := self.config.loss.number) and number._target_.endswith(BY_PLACE):
+                check_digits(found)
+            return found
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
 
