@@ -39,8 +39,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.py
 	@touch $@
 	@echo "Done. In each shell: source $(VENV)/bin/activate"
 
-quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes)
-	@$(RUN_PY) scripts/quickstart.py
+quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes; SEEDS=1: 6 of the 15 runs)
+	@$(RUN_PY) scripts/quickstart.py $(if $(SEEDS),--seeds $(SEEDS))
 
 quickstart-real: install ## fine-tune SmolLM2-135M by CE and by NTL-WAS on multiplication and print the table (half an hour on two cores); make weights first
 	@$(RUN_PY) scripts/quickstart.py --real

@@ -19,13 +19,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--real", action="store_true", help="SmolLM2-135M, from the hub or from `make weights`")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(), metavar="N", help="of the table (default: all)")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core, or 2)")
     chosen = parser.parse_args(argv)
     from ntl.launch.table import complete_tables
 
-    places = {"records": [chosen.outputs], "outputs": chosen.outputs}
+    given = {"records": [chosen.outputs], "outputs": chosen.outputs, "seeds": chosen.seeds}
     if not chosen.real:
-        return complete_tables(["quickstart"], "tiny", **places, workers=chosen.workers)
+        return complete_tables(["quickstart"], "tiny", **given, workers=chosen.workers)
     from ntl.config import compose
     from ntl.config.model import source
     from ntl.system.hub import require
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(source(compose(["model=smollm2_135m"]).model))
     # Two runs: more workers would leave cores without work.
     workers = chosen.workers or min(2, available_cores())
-    code = complete_tables([REAL], "finetune", **places, workers=workers)
+    code = complete_tables([REAL], "finetune", **given, workers=workers)
     if not code:
         show_answers(chosen.outputs)
     return code

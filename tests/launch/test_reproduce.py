@@ -72,10 +72,10 @@ def test_published_records_count_unless_seeds_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(table, "complete_tables", lambda *names, **given: calls.append({"given": names, **given}) or 1)
     assert main(["table=2,a6", "scale=small", "workers=3"]) == main(["table=2", "seeds=1"]) == 1
     quickstart = runpy.run_path(str(ROOT / "scripts" / "quickstart.py"))["main"]
-    assert quickstart(["--outputs", "here", "--workers", "3"]) == 1
+    assert quickstart(["--outputs", "here", "--workers", "3", "--seeds", "1"]) == 1
     published = [ROOT / "results" / "runs", Path("outputs")]
     assert [call["records"] for call in calls] == [published, published[1:], [Path("here")]]
-    assert calls[2]["given"] == (["quickstart"], "tiny")
+    assert (calls[2]["given"], calls[2]["seeds"]) == ((["quickstart"], "tiny"), [1])
 
 
 # ---- tables
