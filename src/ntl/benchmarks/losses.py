@@ -240,7 +240,7 @@ def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]
             chunks: Any = torch.nn.LinearCrossEntropyOptions()  # pyright: ignore
             found["torch CE chunked"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat, options=chunks)
         if shutil.which("g++"):  # which torch.compile needs
-            found["CE compiled chunks"] = lambda: torch.compile(in_chunks)(hidden, weight, flat)
+            found["CE compiled chunks"] = partial(torch.compile(in_chunks), hidden, weight, flat)
         return [hidden, weight], found
 
     logits = leaf(*labels.shape, setting.vocab)
