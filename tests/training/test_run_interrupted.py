@@ -171,7 +171,6 @@ def test_two_commands_at_one_run(command: Command, without_times) -> None:
 PLACES = [
     ("open", "config.json", 2),  # the second checkpoint has just begun
     ("open", "trainer_state.json", 1),  # its weights and optimizer are written
-    ("os.rename", "meters.json", 1),
     ("open", ".manifest.json.*.part", 1),  # everything but the manifest
     ("os.rename", "manifest.json", 1),  # the manifest has another name yet
     ("open", METRICS, 2),
