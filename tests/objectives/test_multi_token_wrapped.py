@@ -96,9 +96,8 @@ def test_two_ranks_with_four_rows_each_are_one_process_with_eight(tmp_path: Path
         torch.testing.assert_close(trained[name], each, rtol=0, atol=1e-12)
 
 
-def _on_a_rank(folder: str) -> None:
-    dist.init_process_group("gloo")
-    rank, found = dist.get_rank(), {}
+def _under_ddp(rank: int) -> dict[tuple[int, bool], tuple[Tensor, dict[str, Tensor]]]:
+    found = {}
     for place, unused in CASES:
         model, multi = _multi(place)
         own = {name: each[4 * rank : 4 * rank + 4] for name, each in _rows().items()}
@@ -110,9 +109,17 @@ def _on_a_rank(folder: str) -> None:
         total = total.detach()
         dist.all_reduce(total)
         found[place, unused] = total, _gradients(model)
-    trained = _trained(Path(folder), 4)
-    if rank == 0:
+    return found
+
+
+def _on_a_rank(folder: str) -> None:
+    dist.init_process_group("gloo")
+    found, trained = _under_ddp(dist.get_rank()), _trained(Path(folder), 4)
+    if dist.get_rank() == 0:
         torch.save((found, trained), f"{folder}/found.pt")
+    # DDP joins gloo's threads where it is the last to hold the group, and one that still frees a tensor would wait for
+    # the interpreter, which waits for it: no DDP is left here, and a barrier lets the threads end their work.
+    dist.barrier()
     dist.destroy_process_group()
 
 

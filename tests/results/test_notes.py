@@ -38,7 +38,7 @@ ORIGIN = "From 2 run records, commit 0123456, device cpu."
 
 
 def config(record: RunRecord, group: str, **values: Any) -> RunRecord:
-    record.config[group] = {**record.config[group], **values}
+    record.config[group] = {**record.config.get(group, {}), **values}
     return record
 
 
@@ -56,6 +56,15 @@ def test_any_other_difference_is_named() -> None:
     assert remarks(record("ce", 1), faster) == [UNFAIR.format("trainer.lr"), ORIGIN]
     more = config(config(record("was", 1), "trainer", lr=0.2), "trainer", bf16=True)
     assert remarks(config(record("ce", 1), "trainer", bf16=False), more)[0] == UNFAIR.format("trainer.bf16, trainer.lr")
+
+
+def test_an_objective_that_a_loss_brings_is_compared_among_runs_of_that_loss() -> None:
+    own = {"name": "expected_error", "families": "number"}
+    brought = config(config(record("was", 1), "objective", **own), "loss", name="expected_error")
+    plain = config(record("ce", 1), "objective", name="ntp", families="all")
+    assert remarks(plain, brought) == [ORIGIN]
+    other = config(record("was", 1), "objective", **own)
+    assert remarks(plain, other)[0] == UNFAIR.format("objective.families, objective.name")
 
 
 def test_a_seed_whose_rows_ran_on_two_processors_is_named() -> None:

@@ -122,12 +122,14 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
     values: dict[tuple[str, int, str], set[str]] = {}
     for record in records:
         head = record.config.get("model", {}).get("head", "lm")
+        loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))
         for key, value in leaves(record.config).items():
             group = key.split(".")[0]
             if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
                 # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
-                # What comes with a model's head is compared among runs with that head.
+                # What comes with a model's head, or a loss's own objective, is compared among runs with it.
                 seed = record.seed if key == "base" or key.endswith(".seed") else 0
-                place = key, seed, head if group in ("objective", "decoding") else ""
+                own = loss if group == "objective" and loss == objective else head
+                place = key, seed, own if group in ("objective", "decoding") else ""
                 values.setdefault(place, set()).add(json.dumps(value))
     return sorted({key for (key, *_), found in values.items() if len(found) > 1})
