@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ntl import losses
 from ntl.losses import JointLoss
+from ntl.losses.rows import is_number
 from ntl.numbers import NumberVocabulary
 
 TEXT = math.nan
@@ -96,6 +97,11 @@ def batch(
         numbers, torch.randint(3, 13, shape, generator=generator), torch.randint(0, 3, shape, generator=generator)
     )
     return logits, labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100)
+
+
+def all_positions(labels: Tensor, vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
+    """`number_index` as on a GPU, where the number rows are all positions with a mask."""
+    return None, is_number(labels, vocab, ignore_index).flatten()
 
 
 def weights_of(labels: Tensor) -> Tensor:

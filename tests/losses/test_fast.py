@@ -8,15 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import DIGITS, KINDS, WIDTH, assert_same, batch, value_and_gradients
+from loss_cases import DIGITS, KINDS, WIDTH, all_positions, assert_same, batch, value_and_gradients
 from torch import Tensor
 
 from ntl.benchmarks.timing import peak_bytes
 from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl, ntl_was
 from ntl.losses.fast import LMHead
 from ntl.losses.joint import FASTER_FROM, linear_number_rows
-from ntl.losses.rows import is_number
-from ntl.numbers import NumberVocabulary
 
 LABELS = torch.tensor([7, 1, -100, 5, 0, 12])
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 8e-3}
@@ -57,14 +55,10 @@ def test_backward_passes_are_repeated_and_have_no_second_derivative(dtype: torch
 
 
 def test_all_positions_with_a_mask_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the number rows are all positions with a mask, whatever ignored rows hold."""
+    """Whatever ignored rows hold."""
     given, labels = batch((3, 7), torch.float32)
     given = given.masked_fill((labels == -100).unsqueeze(-1), torch.nan)
     head = torch.eye(WIDTH)
-
-    def all_positions(labels: Tensor, vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
-        return None, is_number(labels, vocab, ignore_index).flatten()
-
     for kind, options in KINDS.items():
         how: dict[str, Any] = {"kind": kind, "implementation": "fused", **options}
         losses = (

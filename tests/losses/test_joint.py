@@ -26,7 +26,7 @@ from loss_cases import (
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
+from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms, kinds
 from ntl.numbers import NumberVocabulary
@@ -135,16 +135,17 @@ def test_the_parts_are_those_of_the_functions() -> None:
         torch.testing.assert_close(joint.total, base + 0.3 * number)
 
 
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
-def test_anything_in_an_ignored_row(poison: float) -> None:
+def test_anything_in_an_ignored_row() -> None:
     logits, labels = batch((3, 7), torch.float32)
-    poisoned = logits.masked_fill((labels == -100).unsqueeze(-1), poison)
-    for kind, options in KINDS.items():
-        expected = computed("fused", logits, labels, kind=kind, **options)
-        assert_same(computed("fused", poisoned, labels, kind=kind, **options), expected, 1e-7)
     hidden, weight, _ = hidden_of((3, 7))
-    ruined = hidden.masked_fill((labels == -100).unsqueeze(-1), poison)
-    assert_same(of_hidden("fused", [ruined, weight], labels), of_hidden("fused", [hidden, weight], labels), 1e-12)
+    ignored = (labels == -100).unsqueeze(-1)
+    for poison in (torch.nan, torch.inf):
+        for kind, options in KINDS.items():
+            expected = computed("fused", logits, labels, kind=kind, **options)
+            poisoned = logits.masked_fill(ignored, poison)
+            assert_same(computed("fused", poisoned, labels, kind=kind, **options), expected, 1e-7)
+        ruined = hidden.masked_fill(ignored, poison)
+        assert_same(of_hidden("fused", [ruined, weight], labels), of_hidden("fused", [hidden, weight], labels), 1e-12)
 
 
 def test_masked_digits() -> None:
@@ -156,11 +157,8 @@ def test_masked_digits() -> None:
         masked[row, 3:13] = -torch.inf
         masked[2, 7] = 1.0
         for kind, options in KINDS.items():
-            if row == 1 or kind not in (
-                "gce",
-                "gce+was_cdf",
-                "dist2",
-            ):  # a soft target has mass on a masked token, which is an infinite loss
+            # A soft target has mass on a masked token, which is an infinite loss.
+            if row == 1 or kind not in ("gce", "gce+was_cdf", "dist2"):
                 (gradient,) = assert_fused_is_the_reference(masked, labels, kind=kind, **options)
                 assert gradient.isfinite().all()
 
@@ -194,23 +192,11 @@ def test_gradcheck() -> None:
             assert torch.autograd.gradgradcheck(reference, logits, fast_mode=True)
 
 
-def test_what_is_counted() -> None:
-    labels = torch.tensor([[5, 6, 1, 7]])
-    assert Terms.of("was", 1.0, {}).counted(labels, DIGITS, -100).tolist() == [[True, True, False, True]]
-    assert Terms.of("number_level", 1.0, {}).counted(labels, DIGITS, -100).tolist() == [[False, True, False, True]]
-
-
 MISUSE: list[tuple[dict[str, Any], str]] = [
-    (
-        {"kind": "wass"},
-        "kind 'wass' is none of ce, emo, gce, crps, digit_ce, digit_entropy, dist2, huber, mae, mse, ntil, "
-        "number_level, place_weighted, smmd, was, was_cdf, was_vocab",
-    ),
     ({"kind": "was", "sigma": 1.0}, "kind 'was' takes no option 'sigma', only cost"),
     ({"kind": Terms.of("was", 0.3, {}), "sigma": 1.0}, "Terms have their own weight and options: leave sigma out"),
     ({"kind": "was+number_level"}, "they cannot be one mean"),
     ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
-    ({"reduction": "avg"}, "reduction must be"),
     ({"inplace": True, "implementation": "reference"}, "inplace=True needs implementation"),
 ]
 
@@ -264,7 +250,7 @@ def test_smoothing_is_that_of_torch(smoothing: float, implementation: str, reduc
     torch.testing.assert_close(found_gradient, gradient)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "fused"])
+@every_implementation
 def test_smoothing_out_of_its_range_and_of_minus_infinity(implementation: Any) -> None:
     logits, labels = torch.zeros(1, WIDTH), torch.tensor([7])
     how: dict[str, Any] = {"kind": "ce", "implementation": implementation}
@@ -272,11 +258,9 @@ def test_smoothing_out_of_its_range_and_of_minus_infinity(implementation: Any) -
         low = logits.index_fill(1, torch.tensor(masked), -torch.inf)
         for given_logits in (low, low.clone().requires_grad_()):
             assert ce_ntl(given_logits, labels, DIGITS, label_smoothing=0.1, **how).total == torch.inf
-    for smoothing in (-0.1, 1.0, math.nan):
+    for smoothing in (-0.1, 1.0):
         with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
             ce_ntl(logits, labels, DIGITS, label_smoothing=smoothing, **how)
-        with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
-            cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
 # ---- loss_weights
@@ -320,12 +304,3 @@ def test_zero_weights_and_what_ignored_positions_hold(implementation: Any) -> No
     torch.testing.assert_close(gradient[1:], expected_gradient[1:])
     assert not gradient[0, 0].any()
     assert gradient.isfinite().all()
-
-
-def test_a_single_position_and_weights_without_a_gradient() -> None:
-    weight = torch.tensor(2.0, requires_grad=True)
-    how: dict[str, Any] = {"implementation": "fused", "reduction": "sum", "loss_weights": weight}
-    total = ce_ntl(torch.zeros(13, requires_grad=True), torch.tensor(3), DIGITS, kind="ce", **how).total
-    total.backward()
-    assert total.item() == pytest.approx(2 * math.log(13))
-    assert weight.grad is None

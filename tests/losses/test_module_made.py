@@ -66,10 +66,14 @@ def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weight": -1}, ValueError, "weight must be finite and not negative, not -1"),
     ({"weight": "0.3"}, TypeError, "weight must be a number, not a str"),
-    ({"implementation": "fast"}, ValueError, "implementation must be 'auto', 'reference', 'fused'"),
     ({"kind": "gce+was_cdf", "sigma": math.nan}, ValueError, "sigma must be positive, not nan"),
     ({"cost": torch.zeros(9, 9)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(9, 9\)"),
-    ({"kind": "wass"}, ValueError, "kind 'wass' is none of"),
+    (
+        {"kind": "wass"},
+        ValueError,
+        "kind 'wass' is none of ce, emo, gce, crps, digit_ce, digit_entropy, dist2, huber, mae, mse, ntil, "
+        "number_level, place_weighted, smmd, was, was_cdf, was_vocab",
+    ),
     ({"kind": "was_cdf", "target": torch.zeros(1)}, ValueError, "target belongs to a single batch"),
     ({"kind": "gce", "label_smoothing": 0.1}, ValueError, "takes no option 'label_smoothing'"),
     ({"squash": 1.0}, ValueError, "squash factor must be above 1"),
@@ -78,26 +82,21 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(REFUSED)))
-def test_what_cannot_be_is_refused_when_the_loss_is_made(case: int) -> None:
-    arguments, error, message = REFUSED[case]
-    with pytest.raises(error, match=message) as refused:
-        NumberTokenLoss.from_tokenizer(Digits(), shift=False, **arguments)
-    assert "\n" not in str(refused.value)
+def test_what_cannot_be_is_refused_when_the_loss_is_made() -> None:
+    for arguments, error, message in REFUSED:
+        with pytest.raises(error, match=message) as refused:
+            NumberTokenLoss.from_tokenizer(Digits(), shift=False, **arguments)
+        assert "\n" not in str(refused.value)
     with pytest.raises(TypeError, match="shift"):
         NumberTokenLoss(DIGITS)  # pyright: ignore[reportCallIssue]
-
-
-@pytest.mark.parametrize("given", ["gpt2", Digits(), None], ids=["str", "tokenizer", "None"])
-def test_a_vocabulary_or_a_tokenizer_that_is_none(given: Any) -> None:
-    line = re.escape(f"number_vocab must be a NumberVocabulary, not a {type(given).__name__}: NumberVocabulary.from_t")
+    with pytest.raises(TypeError, match=r"'gpt2', a str, is no tokenizer.*ntl\.tokenizers\.load_tokenizer"):
+        NumberTokenLoss.from_tokenizer("gpt2", shift=True)
+    tokenizer: Any = Digits()
+    line = re.escape("number_vocab must be a NumberVocabulary, not a Digits: NumberVocabulary.from_tokenizer(")
     with pytest.raises(TypeError, match=line):
-        NumberTokenLoss(given, shift=True)
+        NumberTokenLoss(tokenizer, shift=True)
     with pytest.raises(TypeError, match=line):
-        ntl_was(torch.zeros(1, 13), torch.tensor([3]), given)
-    if given == "gpt2":
-        with pytest.raises(TypeError, match=r"'gpt2', a str, is no tokenizer.*ntl\.tokenizers\.load_tokenizer"):
-            NumberTokenLoss.from_tokenizer("gpt2", shift=True)
+        ntl_was(torch.zeros(1, 13), torch.tensor([3]), tokenizer)
 
 
 def test_logits_of_another_width_than_was_said() -> None:
@@ -112,8 +111,6 @@ def test_logits_of_another_width_than_was_said() -> None:
         with pytest.raises(ValueError, match=message):
             loss.linear(hidden, head, torch.ones(1, 4, dtype=torch.long))
     assert loss(torch.zeros(1, 4, 50304), torch.ones(1, 4, dtype=torch.long)).isfinite()
-    wider = NumberTokenLoss.from_tokenizer(Digits(), shift=False)  # nothing was said
-    assert wider(torch.zeros(1, 4, vocab_size), torch.ones(1, 4, dtype=torch.long)).isfinite()
 
 
 def test_flattened_rows_cannot_be_shifted() -> None:
@@ -121,13 +118,10 @@ def test_flattened_rows_cannot_be_shifted() -> None:
     labels = torch.tensor([3, 4, 5, 6])
     message = r"labels of shape \(4,\) with shift=True: .*logits \(B, T, V\) and labels \(B, T\).*shift=False"
     for call in (
-        lambda: loss(torch.zeros(4, 13), labels),
         lambda: loss.linear(torch.zeros(4, 5), torch.zeros(13, 5), labels),
         lambda: loss.compute_loss_func({"logits": torch.zeros(4, 13)}, labels),
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    with pytest.raises(ValueError, match=r"labels of shape \(\) with shift=True"):
-        loss(torch.zeros(13), torch.tensor(3))
     assert loss(torch.zeros(1, 4, 13), labels.unsqueeze(0)).isfinite()
     assert NumberTokenLoss(DIGITS, shift=False)(torch.zeros(4, 13), labels).isfinite()

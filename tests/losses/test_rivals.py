@@ -263,20 +263,16 @@ def test_the_sum_of_place_weighted_distances_bounds_the_error_of_the_number() ->
     assert error < found < 3 * error
 
 
-@pytest.mark.parametrize("distance", ["wass", "ce", "ntil", "number_level", "was_vocab", "place_weighted", len])
-def test_a_distance_that_is_none_of_single_positions(distance: Any) -> None:
-    with pytest.raises(ValueError, match="is no number loss of single positions"):
-        place_weighted(LOGITS, LABELS, VOCAB, point_id=None, distance=distance)
-
-
-def test_number_tokens_that_are_no_digits() -> None:
-    for values in ([0.0, 10.0], [0.0, 0.5], [-1.0, 2.0], [*range(10), 3.0]):
+def test_a_distance_that_is_none_of_single_positions_and_number_tokens_that_are_no_digits() -> None:
+    distances: list[Any] = ["wass", "ce", "ntil", "was_vocab", "place_weighted", len]
+    for distance in distances:
+        with pytest.raises(ValueError, match="is no number loss of single positions"):
+            place_weighted(LOGITS, LABELS, VOCAB, point_id=None, distance=distance)
+    for values in ([0.0, 0.5], [*range(10), 3.0]):
         vocab = NumberVocabulary.from_values(values)
-        for loss in (digit_entropy, place_weighted):
+        for loss in (partial(digit_entropy, point_id=None), partial(place_weighted, point_id=None), ntil):
             with pytest.raises(ValueError, match="needs number tokens that are single digits"):
-                loss(torch.zeros(1, 11), torch.tensor([0]), vocab, point_id=None)
-        with pytest.raises(ValueError, match="needs number tokens that are single digits"):
-            ntil(torch.zeros(1, 11), torch.tensor([0]), vocab)
+                loss(torch.zeros(1, 11), torch.tensor([0]), vocab)
 
 
 # ---- what holds for all
@@ -308,25 +304,23 @@ def test_half_types_text_alone_and_masked_digits(name: str) -> None:
 
 
 @every_rival
-@pytest.mark.parametrize("weighted", [False, True])
-def test_eight_rows_are_eight_times_one_row(name: str, weighted: bool) -> None:
+def test_eight_weighted_rows_are_eight_times_one_row(name: str) -> None:
     """With the counts of the step; for NTIL these are rows, and a weight of a row is that row as often."""
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(8, 6, 12, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, 12, (8, 6), generator=generator)
     labels[0], labels[1, :3], labels[2] = TEXT, -100, -100
     how: dict[str, Any] = {"kind": name, "weight": 1.0, "implementation": "reference", **options_for(name)}
-    weights = torch.arange(8.0).unsqueeze(1).expand(8, 6) / 2 if weighted else torch.ones(8, 6)
-    whole = ce_ntl(logits, labels, VOCAB, loss_weights=weights if weighted else None, **how)
+    weights = torch.arange(8.0).unsqueeze(1).expand(8, 6) / 2
+    whole = ce_ntl(logits, labels, VOCAB, loss_weights=weights, **how)
     counts = {"base_count": whole.base.count, "number_count": whole.number.count}
     parts = [
         ce_ntl(logits[i : i + 1], labels[i : i + 1], VOCAB, loss_weights=weights[i : i + 1], **counts, **how)
         for i in range(8)
     ]
     torch.testing.assert_close(sum(part.total for part in parts), whole.total)
-    if weighted:
-        often = [i for i in range(8) for _ in range(i)]
-        torch.testing.assert_close(whole.total, ce_ntl(logits[often], labels[often], VOCAB, **how).total)
+    often = [i for i in range(8) for _ in range(i)]
+    torch.testing.assert_close(whole.total, ce_ntl(logits[often], labels[often], VOCAB, **how).total)
     if name == "ntil":
         assert whole.number.count == (weights[[0, 1, 3, 4, 5, 6, 7], 0].sum())
 
