@@ -72,7 +72,7 @@ def test_each_position_is_scored_by_itself(seed: int, ignore_index: int) -> None
 
 
 def test_gradients() -> None:
-    logits, labels = example((2, 4), seed=1)
+    logits, labels = example((4,), seed=3)  # the labels are a number, ignored, a number, and text
     is_number, at_number = ~IRREGULAR.values.isnan(), torch.isin(labels, IRREGULAR.token_ids)
     for name, loss in LOSSES.items():
         function = functools.partial(loss, labels=labels, number_vocab=IRREGULAR, reduction="none")
@@ -202,9 +202,9 @@ def test_extreme_logits_a_single_number_token_and_autocast() -> None:
             torch.testing.assert_close(loss(random_logits(4, 13), labels, DIGITS), expected, rtol=0, atol=0)
 
 
-def test_two_hundred_thousand_number_tokens_in_float16() -> None:
-    vocab = NumberVocabulary.from_values([TEXT, *range(200_000)])
-    logits, labels = random_logits(4, 200_001).half(), torch.tensor([1, 50_000, 200_000, 0])
+def test_seventy_thousand_number_tokens_in_float16() -> None:
+    vocab = NumberVocabulary.from_values([TEXT, *range(70_000)])
+    logits, labels = random_logits(4, 70_001).half(), torch.tensor([1, 50_000, 70_000, 0])
     for name, loss in LOSSES.items():
         if name not in ("ntl_was_squashed", "smmd"):  # a cost matrix and a kernel are K × K
             leaf = logits.clone().requires_grad_()

@@ -100,10 +100,6 @@ def test_a_document_is_masked_alike_in_a_packed_row() -> None:
     assert [place for place, token in enumerate(every["input_ids"][0]) if token != MASK] == [199, 399, 599]
 
 
-def _collate_short(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    return {name: each[:, :-1] for name, each in _collate(rows).items()}
-
-
 def _told(row: dict[str, list[int]], entropies: Any) -> dict[str, Any]:
     return {**row, "entropies": entropies}
 
@@ -120,7 +116,7 @@ def test_tokens_of_low_entropy_are_masked() -> None:
     assert torch.equal(batch["labels"], _collate(rows)["labels"])
 
 
-@pytest.mark.parametrize("low", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("low", [0.1, 1.0])
 def test_entropies_choose_from_what_is_drawn_without_them(low: float) -> None:
     """In every batch, and in a packed row; with a share of 1, from all."""
     generator = np.random.default_rng(2)
@@ -206,15 +202,11 @@ def test_wrong_uses() -> None:
     made: list[tuple[Callable[[], Any], str]] = [
         (lambda: MaskedInput(_collate, bare), "the tokenizer has no mask token"),
         (lambda: _masked(fraction=0.0), "fraction must be above 0"),
-        (lambda: _masked(variant="code"), "variant must be 'paper' or 'random', not 'code'"),
         (lambda: _masked(low=0.0), "low must be above 0 and at most 1, and ramp not negative, not 0.0 and 0"),
+        (lambda: _masked(variant="code"), "variant must be 'paper' or 'random', not 'code'"),
         (lambda: _masked(entropies="entropies", copy="separate"), "a copy has no entropies"),
         (lambda: _masked(entropies="entropies")([_long(0)]), "no 'entropies' in a row; a Trainer needs remove_unused"),
         (lambda: _masked(entropies="entropies")([_told(_long(0), [1.0])]), "as long as its input_ids"),
-        (
-            lambda: MaskedInput(_collate_short, _Tokenizer(), entropies="entropies")([_told(_row([7, 8]), [1.0, 1.0])]),
-            "2 for 1 tokens of a batch, 0 of them NaN",
-        ),
         (
             lambda: _masked(entropies="entropies")([_told(_row([7, 8]), [float("nan"), 1.0])]),
             "2 for 2 tokens of a batch, 1 of them NaN",

@@ -9,6 +9,7 @@ import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 
 from ntl.config import UserError, compose
+from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
@@ -27,13 +28,26 @@ def model(family: str) -> Any:
     return T5ForConditionalGeneration(transformers.T5Config(vocab_size=WIDTH, dropout_rate=0.0, **sizes))
 
 
-def next_token(network: Any, *overrides: str, vocab: NumberVocabulary = VOCAB, terms: Terms | None = None) -> NextToken:
-    config = compose(overrides)
-    return NextToken(config.objective, model=network, terms=terms or terms_of(config.loss, vocab), number_vocab=vocab)
+def next_token(network: Any, terms: Terms) -> NextToken:
+    return NextToken(ObjectiveConfig(name="next_token"), model=network, terms=terms, number_vocab=VOCAB)
+
+
+def terms(implementation: str, number: str = "", base: str = "cross_entropy", **known: Any) -> Terms:
+    """The terms of a config with these functions of ``ntl.losses``."""
+    functions = {"base": FunctionConfig(f"ntl.losses.{base}")}
+    functions |= {"number": FunctionConfig(f"ntl.losses.{number}")} if number else {}
+    return terms_of(LossConfig("own", implementation=implementation, **functions), VOCAB, known)
+
+
+LOSSES = {
+    "ce": {},
+    "ntl_mse": {"number": "ntl_mse"},
+    "gce": {"number": "ntl_was_cdf", "base": "gaussian_cross_entropy"},
+}
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
-@pytest.mark.parametrize("loss", ["ce", "ntl_mse", "gce_ntl_was"])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_every_implementation_gives_what_the_reference_gives(family: str, loss: str, implementation: str) -> None:
     """The loss, its terms, its gradients and the diagnostics."""
@@ -42,7 +56,7 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
     found = []
     for each in ("reference", implementation):
-        objective = next_token(model(family), f"loss={loss}", f"loss.implementation={each}").train()
+        objective = next_token(model(family), terms(each, **LOSSES[loss])).train()
         objective.diagnosing = True
         result = objective(**batch, counts=objective.count(ids))
         result.total.backward()
@@ -57,23 +71,21 @@ RIVALS = ["smmd", "dist2", "digit_entropy", "ntil", "emo", "place_weighted"]
 
 
 @pytest.mark.parametrize("loss", RIVALS)
-@pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_eight_rows_are_eight_steps_of_one_row(family: str, loss: str) -> None:
+def test_eight_rows_are_eight_steps_of_one_row(loss: str) -> None:
     """With the counts of the step; the first row has no number, and the second no label."""
     ids = torch.arange(64).view(8, 8) % 13 + 1
     labels = ids.masked_fill(ids % 5 == 0, -100)
     labels[0], labels[1] = 1, -100
-    network = model(family)
+    network = model("gpt2")
     known = {"point_id": 7, "embedding": network.get_output_embeddings().weight}
-    objective = next_token(network, terms=terms_of(compose([f"loss={loss}"]).loss, VOCAB, known)).train()
+    functions = {"base": "emo"} if loss == "emo" else {"number": loss}
+    objective = next_token(network, terms("auto", **functions, **known)).train()
     counts, found = objective.count(labels), []
     for size in (8, 1):
         objective.zero_grad()
         total = 0.0
         for rows in zip(ids.split(size), labels.split(size), strict=True):
-            batch = {"input_ids": rows[0], "attention_mask": torch.ones_like(rows[0]), "labels": rows[1]}
-            batch |= {"decoder_input_ids": rows[0]} if family == "t5" else {}
-            part = objective(**batch, counts=counts)
+            part = objective(rows[0], torch.ones_like(rows[0]), rows[1], counts=counts)
             part.total.backward()
             total += part.total.item()
         gradients = torch.cat([weight.grad.flatten() for weight in network.parameters() if weight.grad is not None])
@@ -95,7 +107,7 @@ def test_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
     own = Terms(partial(lambda *args, **options: args[0].sum()), implementation=implementation)
     message = rf"loss\.implementation={implementation}: supports only the losses of ntl\.losses"
     with pytest.raises(UserError, match=message):
-        next_token(model("gpt2"), "loss=ntl_was", terms=own)
+        next_token(model("gpt2"), own)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
@@ -105,8 +117,8 @@ def test_weights_of_1_change_no_bit_and_a_row_of_weight_2_is_the_row_twice(famil
     labels = ids.masked_fill(torch.arange(32).view(4, 8) % 5 == 0, -100)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
-    for loss in ("ce", "ntl_was"):
-        objective = next_token(model(family), f"loss={loss}", f"loss.implementation={implementation}")
+    for loss in ("", "ntl_was"):
+        objective = next_token(model(family), terms(implementation, loss))
 
         def of(objective: Any, batch: dict[str, torch.Tensor], **weights: torch.Tensor) -> list[torch.Tensor]:
             counts = objective.count(batch["labels"], **weights) if objective.training else None

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 
 from ntl import losses
 from ntl.config import UserError, compose
-from ntl.config.loss import LossConfig, RegressionConfig
+from ntl.config.loss import FunctionConfig, LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
@@ -32,18 +32,14 @@ class _Model(torch.nn.Module):
         return SimpleNamespace(logits=self.logits, numbers=self.numbers)
 
 
-def _objective(model: Any, loss: LossConfig | None = None) -> MaskedNumber:
-    config = compose(["model=xval_tiny"])
-    assert config.loss.weight == 1.0
-    return MaskedNumber(config.objective, model=model, terms=terms_of(loss or config.loss, None))
-
-
 INPUTS = {"input_ids": torch.zeros(2, 3).long(), "number_values": torch.ones(2, 3)}
 
 
 def test_masked_number_by_hand() -> None:
     model = _Model(torch.tensor([[0.0, 0, 0, 0], [0, 0, 100, 0]]), torch.tensor([1.5, -2]))
-    objective = _objective(model)
+    config = compose(["model=xval_tiny"])
+    assert config.loss.weight == 1.0
+    objective: Any = MaskedNumber(config.objective, model=model, terms=terms_of(config.loss, None))  # pyright: ignore
     batch = {"labels": torch.tensor([1, 2]), "number_labels": torch.tensor([1.0, 1]), **INPUTS}
     rows = torch.stack(objective.eval()(**batch).flat, dim=1)
     expected = torch.tensor([[torch.tensor(4.0).log(), 1, 0.25, 1, 0], [0, 1, 9, 1, 0]])
@@ -116,8 +112,8 @@ LOGITS = torch.arange(24, dtype=torch.float64).reshape(3, 8).cos()
 TOKENS = torch.tensor([5, 2, 7])
 
 
-def _terms(*overrides: str) -> Terms:
-    return terms_of(compose(overrides).loss, VOCAB)
+def _terms(number: FunctionConfig | None, **more: Any) -> Terms:
+    return terms_of(LossConfig("own", number=number, **more), VOCAB)
 
 
 def _value(loss) -> float:
@@ -125,17 +121,20 @@ def _value(loss) -> float:
 
 
 def test_a_number_head_needs_a_number_term() -> None:
-    terms = _terms("model=xval_tiny")
-    assert (terms.base.func, terms.weight) == (losses.cross_entropy, 1.0)
+    terms = _terms(FunctionConfig("ntl.losses.squared_error"), weight=0.7)
+    assert (terms.base.func, terms.weight) == (losses.cross_entropy, 0.7)
     assert terms.number(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
     with pytest.raises(UserError, match="needs a function such as squared_error"):
-        Regression(RegressionConfig(), model=Model(), terms=_terms("loss=ce"))  # pyright: ignore[reportArgumentType]
+        Regression(RegressionConfig(), model=Model(), terms=_terms(None))  # pyright: ignore[reportArgumentType]
 
 
 def test_options_reach_their_function() -> None:
-    huber = _terms("loss=ntl_huber", "loss.number.options.delta=0.25").number
+    huber = _terms(FunctionConfig("ntl.losses.ntl_huber", {"delta": 0.25})).number
     expected = losses.ntl_huber(LOGITS, TOKENS, VOCAB, reduction="sum", delta=0.25)
     assert _value(huber) == float(expected) != float(losses.ntl_huber(LOGITS, TOKENS, VOCAB, reduction="sum"))
-    both = _terms("loss=gce_ntl_was", "loss.base.options.sigma=2.5")
+    number, base = (
+        FunctionConfig(f"ntl.losses.{name}", {"sigma": 2.5}) for name in ("ntl_was_cdf", "gaussian_cross_entropy")
+    )
+    both = _terms(number, base=base)
     for function, loss in ((both.base, losses.gaussian_cross_entropy), (both.number, losses.ntl_was_cdf)):
         assert _value(function) == float(loss(LOGITS, TOKENS, VOCAB, reduction="sum", sigma=2.5))
