@@ -1,6 +1,7 @@
 """A word-level tokenizer with digits, created in memory, the models that a command line describes, and their logits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,12 +29,18 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def made(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Any]:
-    """``made(name, *overrides)``: the model of this command line, from seed 0; ``folder`` is that of its weights."""
+    """``made(name, dropout=0.1)``: the model of this name and scale=tiny, from seed 0, with these settings changed.
 
-    def make(name: str, *overrides: str, folder: Any = "") -> Any:
+    ``folder`` is that of its weights; ``settings`` are more of those of its architecture.
+    """
+
+    def make(name: str, folder: Any = "", settings: dict[str, Any] | None = None, **changes: Any) -> Any:
         torch.manual_seed(0)
-        weights = [f"model.path={folder}", "model.pretrained=true"] if folder else []
-        return build(compose([f"model={name}", "scale=tiny", *overrides, *weights]).model, tokenizer=tokenizer).eval()
+        weights = [f"model.path={folder}", "model.pretrained=true"] if folder and name == "hf" else []
+        config: Any = compose([f"model={name}", "scale=tiny", *weights]).model
+        changes |= {"path": str(folder), "pretrained": True} if folder else {}
+        changes |= {"settings": config.settings | settings} if settings else {}
+        return build(replace(config, **changes), tokenizer=tokenizer).eval()
 
     return make
 

@@ -34,29 +34,27 @@ STORED = {
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("t5_base", 222_903_552),
-        ("rt", 222_903_552 + (32_420 - 32_128) * 768),
+        ("rt", 222_903_552 + (32_420 - 32_128) * 768),  # a T5-base with more rows
         ("gpt2_xl", 1_557_611_200),
         ("granite_3_1_moe_1b", 1_334_628_352),
     ],
 )
 def test_published_shapes_without_memory(name: str, parameters: int, made) -> None:
     with torch.device("meta"):
-        model = made(name, "model.pretrained=false")
+        model = made(name, pretrained=False, dropout=0.0)
     assert model.num_parameters() == parameters
     assert {tensor.device.type for tensor in model.parameters()} == {"meta"}
-    if name == "rt":
-        assert {tensor.device.type for tensor in model.buffers()} == {"meta"}
+    assert {tensor.device.type for tensor in model.buffers()} <= {"meta"}
 
 
 @pytest.mark.parametrize("name", ["gpt2_tiny", "granite_moe_tiny", "t5_tiny", "rt_tiny"])
 def test_rows_and_special_tokens_of_a_new_model(name: str, made) -> None:
-    model = made(name, "model.vocab_size=0")
+    model = made(name, vocab_size=0)
     # rt has the tokens _d_e_ behind those of the tokenizer.
     assert embedding_rows(model) == (16 + 320 if name == "rt_tiny" else 16)
     assert (model.config.pad_token_id, model.config.eos_token_id) == (0, 1)
     checked_lm_head(model)
-    assert embedding_rows(made(name, "model.vocab_size=400")) == 400
+    assert embedding_rows(made(name, vocab_size=400)) == 400
 
 
 @torch.no_grad()
@@ -76,9 +74,9 @@ def test_saved_and_loaded_it_is_the_same_model(name: str, made, logits, tmp_path
 
 
 def test_another_architecture_in_the_folder_is_refused(made, tmp_path: Path) -> None:
-    made("t5_tiny").save_pretrained(tmp_path)
+    made("gpt2_tiny").save_pretrained(tmp_path)
     with pytest.raises(UserError) as caught:
-        made("gpt2_small", folder=tmp_path)
+        made("t5_tiny", folder=tmp_path)
     assert "\n" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ NAMES = ["gpt2_tiny", "granite_tiny", "t5_tiny_regression"]
 @pytest.fixture
 def adapted(made) -> Callable[..., Any]:
     def make(name: str, **lora: Any) -> Any:
-        full = compose([f"model={name}"]).model.lora.full
+        full = compose([f"model={name}", "scale=tiny"]).model.lora.full
         return add_lora(made(name), LoraConfig(rank=2, full=full, **lora))
 
     return make

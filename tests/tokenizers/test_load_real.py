@@ -18,21 +18,21 @@ def cut_pieces(sentencepiece: SentencePieceProcessor, text: str) -> list[str]:
     return [part for piece in pieces for part in (piece if HAS_DIGIT.search(piece) else [piece])]
 
 
+PIECES = {
+    "-15.67": "▁ - 1 5 . 6 7",
+    "1,234.5": "▁ 1 , 2 3 4 . 5",
+    "mp3 1st": "▁ mp 3 ▁ 1 s t",
+    "5²": "▁ 5 2",
+    "５": "▁ 5",
+    "\u0663\u0664": "▁ <unk>",
+    "": "",
+}
+
+
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("-15.67", "▁ - 1 5 . 6 7"),
-        ("1,234.5", "▁ 1 , 2 3 4 . 5"),
-        ("mp3 1st", "▁ mp 3 ▁ 1 s t"),
-        ("5²", "▁ 5 2"),
-        ("５", "▁ 5"),
-        ("\u0663\u0664", "▁ <unk>"),
-        ("", ""),
-    ],
-)
-def test_t5_digits_stand_alone_behind_the_word_start(t5: Tokenizer, text: str, pieces: str) -> None:
-    assert t5.convert_ids_to_tokens(t5(text, add_special_tokens=False).input_ids) == pieces.split()
+def test_t5_digits_stand_alone_behind_the_word_start(t5: Tokenizer) -> None:
+    found = {text: t5.convert_ids_to_tokens(t5(text, add_special_tokens=False).input_ids) for text in PIECES}
+    assert found == {text: pieces.split() for text, pieces in PIECES.items()}
 
 
 @pytest.mark.data
@@ -54,9 +54,7 @@ def test_gpt2_single_digits(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
 
 
 @pytest.mark.data
-@given(
-    text=st.text(st.characters(codec="utf-8"), max_size=60).filter(lambda text: "<|" not in text)
-)  # no special token
+@given(text=st.text(max_size=60).filter(lambda text: "<|" not in text))  # no special token
 @example(" it 's ok . 3 .5 ,\r\n\t  ½ \u0663")
 def test_gpt2_any_text_round_trips_exactly(gpt2: Tokenizer, gpt2_default: Tokenizer, text: str) -> None:
     assert gpt2.decode(gpt2(text).input_ids, skip_special_tokens=True) == text

@@ -21,18 +21,14 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_ids_begin_as_t5s_do_and_there_are_no_sentinels(tmp_path: Path) -> None:
+def test_ids_begin_as_t5s_do_and_words_stay_whole(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved")
     assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2)
     assert tokenizer.bos_token is None
     assert not any("extra_id" in token for token in tokenizer.get_vocab())
     assert tokenizer("5").input_ids[-1] == 1
-    assert tokenizer("5", add_special_tokens=False).input_ids[-1] == tokenizer.convert_tokens_to_ids("5")
-
-
-def test_digit_level_text_of_a_template_has_whole_words_and_single_digits(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved")
+    # The text of a template has whole words, and single digits.
     assert tokenizer.tokenize("What is 50 times 91? 4550") == (
         ["▁What", "▁is", "▁", "5", "0", "▁times", "▁", "9", "1", "?", "▁", "4", "5", "5", "0"]
     )
@@ -50,7 +46,7 @@ def has_unknown(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
     return any(tokenizer.unk_token_id in ids for ids in tokenizer(texts).input_ids)
 
 
-@pytest.mark.parametrize("text", ["7", "²", "日本", "x" * 10_000, "▁ ▅ a\tb \0"])
+@pytest.mark.parametrize("text", ["²", "日本", "x" * 10_000, "▁ ▅ a\tb \0"])
 def test_one_short_text_is_enough(tmp_path: Path, text: str) -> None:
     tokenizer = train_tokenizer([text], tmp_path / "saved", vocab_size=32)
     assert set("0123456789-.") <= set(tokenizer.get_vocab())
@@ -59,16 +55,14 @@ def test_one_short_text_is_enough(tmp_path: Path, text: str) -> None:
     assert tokenizer.decode(tokenizer(kept).input_ids, skip_special_tokens=True) == folded(kept)
 
 
-@pytest.mark.parametrize("texts", [[], ["", " \n"]])
-def test_no_text_is_the_users_error(tmp_path: Path, texts: list[str]) -> None:
+def test_no_text_is_the_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no text to train a tokenizer on"):
-        train_tokenizer(texts, tmp_path / "saved")
+        train_tokenizer(["", " \n"], tmp_path / "saved")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     train_tokenizer(["one"], tmp_path / "saved")
-    train_tokenizer(["two"], tmp_path / "saved")
     train_tokenizer(["two"], tmp_path / "saved")
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
     assert sorted(files(tmp_path / "saved")) == ["tokenizer.json", "tokenizer_config.json"]
