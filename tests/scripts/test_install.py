@@ -27,7 +27,6 @@ def test_the_environment_ranks_over_install_over_global() -> None:
         "find-links": "https://env.example/links",
         "index-url": "https://install.example/it's",
     }
-    assert install.settings("") == {}
 
 
 def test_local_places_that_do_not_exist_are_left_out(tmp_path: Path) -> None:

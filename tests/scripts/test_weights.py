@@ -102,26 +102,14 @@ def only(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
 
 
-@pytest.fixture(scope="module")
-def data_dir(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder in which `make weights` was run."""
-    folder = tmp_path_factory.mktemp("data")
-    weights.main(["--data-dir", str(folder)])
-    return folder
-
-
-@pytest.fixture
-def made(data_dir: Path, tmp_path: Path) -> Path:
-    """The folder of `make weights`, below the data folder ``tmp_path``, the test's own to change."""
-    return Path(shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)) / "weights" / "smollm2_135m"
-
-
 @pytest.mark.slow
 def test_from_a_package_to_a_folder(
-    made: Path, stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    weights.main(["--data-dir", str(tmp_path)])
+    made = tmp_path / "weights" / "smollm2_135m"
     said = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
     assert (made / "ORIGIN.txt").read_text() == f"{said}\n"
     assert (made / "LICENSE").read_text() == "Apache License"
@@ -157,9 +145,12 @@ def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "weights").iterdir()) == []
 
 
-def test_the_model_takes_this_folder_where_the_hub_is_not(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tmp_path / "weights" / "smollm2_135m"
+    made.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (made / name).write_text("{}")
+    (made / "ORIGIN.txt").write_text(weights.SAYS)
     here, elsewhere = (f"data_dir={folder}" for folder in (tmp_path, tmp_path / "none"))
     config = compose([*MODEL, here])
     assert (source(config.model), config.scale.name) == (str(made), "finetune")
