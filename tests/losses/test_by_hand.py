@@ -4,13 +4,12 @@ import math
 
 import pytest
 import torch
-from loss_cases import DIGITS, IRREGULAR, LOSSES, NUMBER_LOSSES, TEXT, point_logits
+from loss_cases import DIGITS, IRREGULAR, LOSSES, NUMBER_LOSSES, point_logits
 from torch import Tensor
 from torch.autograd import gradcheck
 
 from ntl import losses
 from ntl.losses import count_numbers, ntl_number_level, squared_error
-from ntl.numbers import NumberVocabulary
 
 A, POINT, ZERO = 1, 2, 3
 LABEL = ZERO + 4
@@ -52,15 +51,6 @@ def test_mixed_batch() -> None:
     found = {name: LOSSES[name](logits, labels, DIGITS).item() for name in expected}
     assert found == pytest.approx(expected, abs=1e-5)
     assert losses.ntl_was_cdf(logits, labels, DIGITS, sigma=1.0).item() == pytest.approx(2.725286, abs=1e-5)
-
-
-def test_ignored_positions_of_an_rt_vocabulary_are_no_labels() -> None:
-    # The original's NTL-MSE uses -100 as an index from the end, where this vocabulary has a number, and returns 8.25.
-    vocab = NumberVocabulary.from_values([TEXT] * 3 + list(range(10)) + [8.0] * 100)
-    logits = torch.full((1, 3, 113), -1e4)
-    logits[..., 3:13] = 0.0
-    loss = losses.ntl_mse(logits, torch.tensor([[LABEL, -100, -100]]), vocab)
-    assert loss.item() == pytest.approx(0.25, abs=1e-5)
 
 
 def test_squashed_cost() -> None:

@@ -138,9 +138,9 @@ def test_a_label_as_unlikely_as_can_be(
         assert_exact(given, labels, ROUNDING[dtype] / 10, kind=kind, inplace=inplace)
 
 
-@pytest.mark.parametrize("depth", [50.0, 90.0, 1000.0, torch.inf])
-def test_logits_so_low_that_exponentials_underflow(depth: float) -> None:
-    for dtype in (torch.float32, torch.bfloat16):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_so_low_that_exponentials_underflow(dtype: torch.dtype) -> None:
+    for depth in (50.0, 90.0, torch.inf):
         given = torch.randn(5, 13, generator=torch.Generator().manual_seed(0)).to(dtype)
         given[:, 11:] -= depth
         found = assert_exact(given, torch.tensor([-100, 2, 5, 9, 0]), 1e-8)

@@ -166,14 +166,17 @@ def test_two_weights_for_each_label_are_those_of_ce_and_of_the_number_loss() -> 
     given, labels = batch()
     weights, of_numbers = weights_of(labels), (torch.arange(labels.numel()).view_as(labels) % 3 > 0).double()
     both, head = torch.stack([weights, of_numbers], dim=-1), torch.eye(WIDTH, dtype=torch.float64)
-    for kind in ("was", "number_level", "was_vocab", "was+crps"):
-        how: dict[str, Any] = {"kind": kind, "implementation": "reference"}
-        expected = [ce_ntl(given, labels, DIGITS, loss_weights=each, **how) for each in (weights, of_numbers)]
+    for kind in ("was", "number_level", "was_vocab", "was+crps", "smmd", "dist2", "digit_entropy", "place_weighted"):
+        how: dict[str, Any] = {"kind": kind, **KINDS[kind]}
+        expected = [
+            ce_ntl(given, labels, DIGITS, loss_weights=each, implementation="reference", **how)
+            for each in (weights, of_numbers)
+        ]
         for other in ("reference", "fused"):
-            found = ce_ntl(given, labels, DIGITS, loss_weights=both, kind=kind, implementation=other)
+            found = ce_ntl(given, labels, DIGITS, loss_weights=both, implementation=other, **how)
             torch.testing.assert_close(found.base, expected[0].base)
             torch.testing.assert_close(found.number, expected[1].number)
-        found = linear_ce_ntl(given, head, labels, DIGITS, loss_weights=both, kind=kind)
+        found = linear_ce_ntl(given, head, labels, DIGITS, loss_weights=both, **how)
         torch.testing.assert_close((found.base, found.number), (expected[0].base, expected[1].number))
     shifted = NumberTokenLoss(DIGITS, shift=True).parts(given, labels, loss_weights=both)
     torch.testing.assert_close(

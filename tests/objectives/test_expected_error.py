@@ -36,13 +36,18 @@ class Tokenizer:
 TOKENS = NumberTokens.from_tokenizer(Tokenizer())
 
 
-@pytest.fixture
-def objective() -> ExpectedError:
+def decoder() -> Any:
     torch.manual_seed(0)
     shape = {"vocab_size": len(NAMES), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    network = GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
-    return wrapped(network)
+    return GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
+
+
+def encoder_decoder() -> Any:
+    torch.manual_seed(0)
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    names = {"vocab_size": len(NAMES), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(**shape, **names)).double()
 
 
 def wrapped(network: Any) -> ExpectedError:
@@ -56,7 +61,16 @@ def wrapped(network: Any) -> ExpectedError:
 ROWS = [("xx 7x", "12", 12.0), ("x", " -3.5", -3.5), ("x-x", "1x", None), ("7", "0", 0.0), ("xxx", "", None)]
 
 
-def batch() -> dict[str, Tensor]:
+def error_of(objective: ExpectedError, question: str, number: float | None) -> Tensor:
+    """Of a row alone, whose prompt has no padding."""
+    if number is None:
+        return torch.zeros((), dtype=torch.float64)
+    ids = torch.tensor([[NAMES.index(each) for each in question]])
+    found = number_masses(objective.model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, TOKENS, **LIMITS)
+    return expected_error(*found, found[0].new_tensor([number]), kind="crps", outside=0.5)[0]
+
+
+def of_a_decoder() -> dict[str, Tensor]:
     """As `CausalCollator` makes it: padded on the right, labels shifted."""
     ids = torch.zeros(len(ROWS), 10, dtype=torch.long)
     mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
@@ -69,66 +83,38 @@ def batch() -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def error_of(objective: ExpectedError, question: str, number: float | None) -> Tensor:
-    """Of a row alone, whose prompt has no padding."""
-    if number is None:
-        return torch.zeros((), dtype=torch.float64)
-    ids = torch.tensor([[NAMES.index(each) for each in question]])
-    found = number_masses(objective.model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, TOKENS, **LIMITS)
-    return expected_error(*found, found[0].new_tensor([number]), kind="crps", outside=0.5)[0]
+def of_an_encoder() -> dict[str, Tensor]:
+    """Whose questions an encoder reads, and the answers are those of the decoder."""
+    ids, labels = torch.zeros(len(ROWS), 6, dtype=torch.long), torch.full((len(ROWS), 6), -100)
+    for row, (question, answer, _) in enumerate(ROWS):
+        ids[row, : len(question)] = torch.tensor([*map(NAMES.index, question)])
+        if answer:
+            labels[row, : len(answer) + 1] = torch.tensor([*map(NAMES.index, answer), 1])
+    inputs = torch.nn.functional.pad(labels[:, :-1].clamp(min=0), (1, 0))
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels, "decoder_input_ids": inputs}
 
 
-def test_the_total_and_its_gradient_are_those_of_the_rows(objective: ExpectedError) -> None:
-    objective.train()
-    given = batch()
+@pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
+def test_the_total_and_its_gradient_are_those_of_the_rows(make: Any, given: dict[str, Tensor]) -> None:
+    objective = wrapped(make()).train()
     counts = objective.count(given["labels"])
     assert counts.tolist() == [int((given["labels"] != -100).sum()), 3]
     joint = objective(**given, counts=counts)
-    logits = objective.model(given["input_ids"], attention_mask=given["attention_mask"]).logits
+    logits = objective.model(**{name: each for name, each in given.items() if name != "labels"}).logits
     errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
     expected = cross_entropy(logits, given["labels"]) + 0.3 * errors.sum() / 3
     torch.testing.assert_close(joint.total, expected)
     torch.testing.assert_close(joint.number.sum, errors.sum().detach())
     parameters = list(objective.model.parameters())
     ours, theirs = torch.autograd.grad(joint.total, parameters), torch.autograd.grad(expected, parameters)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
     assert any(each.any() for each in theirs)
 
     rows = [{name: each[row : row + 1] for name, each in given.items()} for row in range(len(ROWS))]
     parts = [objective(**row, counts=counts) for row in rows]
     torch.testing.assert_close(sum(part.total for part in parts), expected)
-
-
-@torch.no_grad()
-def test_one_value_for_each_example_in_evaluation(objective: ExpectedError) -> None:
-    objective.eval()
-    joint = objective(**batch())
-    errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
-    torch.testing.assert_close(joint.number.sum, errors)
+    with torch.no_grad():  # in evaluation there is one value for each example
+        joint = objective.eval()(**given)
+    torch.testing.assert_close(joint.number.sum, errors.detach())
     assert joint.number.count.tolist() == [1, 1, 0, 1, 0]
     assert joint.total.shape == (5,)
-
-
-def test_an_encoder_reads_the_whole_question() -> None:
-    """The error of each row, and its gradient, are those of the row alone."""
-    torch.manual_seed(0)
-    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    names = {"vocab_size": len(NAMES), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    network = T5ForConditionalGeneration(T5Config(**shape, **names)).double()
-    objective = wrapped(network).train()
-    ids, labels = torch.zeros(len(ROWS), 6, dtype=torch.long), torch.full((len(ROWS), 6), -100)
-    for row, (question, answer, _) in enumerate(ROWS):
-        ids[row, : len(question)] = torch.tensor([*map(NAMES.index, question)])
-        if answer:
-            labels[row, : len(answer) + 1] = torch.tensor([*map(NAMES.index, answer), 1])
-    given = {"input_ids": ids, "attention_mask": (ids != 0).long()}
-    given["decoder_input_ids"] = torch.nn.functional.pad(labels[:, :-1].clamp(min=0), (1, 0))
-    joint = objective(**given, labels=labels, counts=objective.count(labels))
-    errors = torch.stack([error_of(objective, question, number) for question, _, number in ROWS])
-    torch.testing.assert_close(joint.number.sum, errors.sum().detach())
-    logits = network(**given).logits
-    expected = cross_entropy(logits, labels) + 0.3 * errors.sum() / 3
-    parameters = list(network.parameters())
-    ours, theirs = torch.autograd.grad(joint.total, parameters), torch.autograd.grad(expected, parameters)
-    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
