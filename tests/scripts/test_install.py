@@ -12,17 +12,16 @@ assert SPEC.loader is not None
 install = module_from_spec(SPEC)
 SPEC.loader.exec_module(install)
 
-LISTING = """\
+
+def test_the_environment_ranks_over_install_over_global() -> None:
+    listing = """\
 :env:.find-links='https://env.example/links'
 global.cert='/certs/ca.pem'
 global.find-links='https://global.example/links'
 global.index-url='https://global.example/simple'
 install.index-url="https://install.example/it's"
 """
-
-
-def test_the_environment_ranks_over_install_over_global() -> None:
-    assert install.settings(LISTING) == {
+    assert install.settings(listing) == {
         "cert": "/certs/ca.pem",
         "find-links": "https://env.example/links",
         "index-url": "https://install.example/it's",
@@ -67,12 +66,8 @@ def test_uv_gets_certificate_proxy_and_timeout_unless_it_was_told_itself() -> No
 
 @pytest.mark.parametrize(
     ("statuses", "tools", "result"),
-    [
-        ([0, 0], ["pip", "uv"], 0),
-        ([1, 0], ["pip", "pip"], 0),  # uv cannot be had
-        ([0, 1, 0], ["pip", "uv", "pip"], 0),  # uv fails
-        ([0, 1, 1], ["pip", "uv", "pip"], 1),
-    ],
+    [([0, 0], ["pip", "uv"], 0), ([1, 0], ["pip", "pip"], 0), ([0, 1, 1], ["pip", "uv", "pip"], 1)],
+    ids=["with uv", "uv cannot be had", "both fail"],
 )
 def test_pip_does_it_where_uv_does_not(statuses: list[int], tools: list[str], result: int) -> None:
     commands: list[list[str]] = []

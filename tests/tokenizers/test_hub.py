@@ -1,18 +1,17 @@
 """Published tokenizers: the cache, the download, and a quick and clear no."""
 
-import http.server
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+import huggingface_hub
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.errors import RemoteEntryNotFoundError
 
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer
 
 HUB_ID = "owner/name"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -21,49 +20,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-@pytest.fixture
-def online(cache: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    return monkeypatch
-
-
-@pytest.fixture
-def repository(online: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """A hub on this machine with one repository, whose files are the items of the dictionary."""
-    files: dict[str, bytes] = {}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            name = self.path.removeprefix(f"/{HUB_ID}/resolve/main/").removeprefix(f"/{HUB_ID}/resolve/{COMMIT}/")
-            self.send_response(200 if name in files or self.path == "/" else 404)
-            self.send_header("X-Repo-Commit", COMMIT)
-            if name in files:
-                self.send_header("ETag", f'"{name}"')
-                self.send_header("Content-Length", str(len(files[name])))
-            elif self.path.startswith(f"/{HUB_ID}/"):
-                self.send_header("X-Error-Code", "EntryNotFound")
-            else:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            self.end_headers()
-            if name in files and self.command == "GET":
-                self.wfile.write(files[name])
-
-        do_GET = do_HEAD
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    endpoint = f"http://127.0.0.1:{server.server_port}"
-    online.setattr(constants, "ENDPOINT", endpoint)
-    online.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
-    yield files
-    server.shutdown()
-    server.server_close()
+def put(cache: Path, name: str, content: bytes) -> None:
+    """A file in the cache, as huggingface_hub lays it."""
+    home, commit = cache / "models--owner--name", "0123456789abcdef0123456789abcdef01234567"
+    for folder in (home / "refs", home / "snapshots" / commit):
+        folder.mkdir(parents=True, exist_ok=True)
+    (home / "refs" / "main").write_text(commit, encoding="utf-8")
+    (home / "snapshots" / commit / name).write_bytes(content)
 
 
 def refusal(hub_id: str = HUB_ID) -> str:
@@ -85,17 +48,23 @@ def test_offline_without_a_cached_copy(cache: Path) -> None:
 
 
 def test_a_cached_copy_is_taken_offline(cache: Path, spiece_bytes: bytes) -> None:
-    snapshot = cache / "models--owner--name" / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (cache / "models--owner--name" / "refs").mkdir()
-    (cache / "models--owner--name" / "refs" / "main").write_text(COMMIT, encoding="utf-8")
-    (snapshot / "spiece.model").write_bytes(spiece_bytes)
+    put(cache, "spiece.model", spiece_bytes)
     assert load_tokenizer(HUB_ID).tokenize("x 12")[-2:] == ["1", "2"]
 
 
-def test_a_download_takes_what_the_repository_has(repository: dict[str, bytes], bpe_folder: Path) -> None:
+def test_a_download_takes_what_the_repository_has(
+    cache: Path, bpe_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(hub_id: str, name: str) -> None:
+        if not (bpe_folder / name).exists():
+            raise RemoteEntryNotFoundError(
+                name, response=httpx.Response(404, request=httpx.Request("GET", "https://x"))
+            )
+        put(cache, name, (bpe_folder / name).read_bytes())
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     expected = load_tokenizer(bpe_folder)
-    repository.update({path.name: path.read_bytes() for path in bpe_folder.iterdir()})
     assert load_tokenizer(HUB_ID)("x 12").input_ids == expected("x 12").input_ids
-    repository.clear()
+    monkeypatch.undo()  # what is cached is taken without the hub
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     assert load_tokenizer(HUB_ID).get_vocab() == expected.get_vocab()
