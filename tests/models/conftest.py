@@ -38,7 +38,7 @@ def made(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Any]:
         torch.manual_seed(0)
         weights = [f"model.path={folder}", "model.pretrained=true"] if folder and name == "hf" else []
         config: Any = compose([f"model={name}", "scale=tiny", *weights]).model
-        changes |= {"path": str(folder), "pretrained": True} if folder else {}
+        changes = ({"path": str(folder), "pretrained": True, "dropout": None} if folder else {}) | changes
         changes |= {"settings": config.settings | settings} if settings else {}
         return build(replace(config, **changes), tokenizer=tokenizer).eval()
 

@@ -131,7 +131,7 @@ def test_one_batch_is_its_rows_accumulated(kind: dict[str, str]) -> None:
 
 
 def test_evaluation_gives_each_head_by_example() -> None:
-    objective, batch = _objective(_model("llama"), heads=3), _batch()
+    objective, batch = _objective(_model("qwen2"), heads=3), _batch()
     training, _ = _gradients(objective, batch)
     with torch.no_grad():
         rows = objective.eval()(**batch)

@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 
-from ntl.config import UserError, compose
+from ntl.config import UserError
 from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms
@@ -96,10 +96,10 @@ def test_eight_rows_are_eight_steps_of_one_row(loss: str) -> None:
 
 
 def test_an_option_that_only_a_run_knows() -> None:
-    with pytest.raises(UserError, match=r"^loss=emo: ntl\.losses\.emo needs options\.embedding; give it\.$"):
-        terms_of(compose(["loss=emo"]).loss, VOCAB)
-    config = compose(["loss=digit_entropy", "+loss.number.options.point_id=9"]).loss
-    assert terms_of(config, VOCAB, {"point_id": 7}).numbers[0].keywords["point_id"] == 9
+    with pytest.raises(UserError, match=r"^loss=own: ntl\.losses\.emo needs options\.embedding; give it\.$"):
+        terms("auto", base="emo")
+    named = LossConfig("own", number=FunctionConfig("ntl.losses.digit_entropy", {"point_id": 9}))
+    assert terms_of(named, VOCAB, {"point_id": 7}).numbers[0].keywords["point_id"] == 9
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])

@@ -45,6 +45,7 @@ def test_t5_keeps_its_vocabulary(t5: Tokenizer, t5_default: Tokenizer) -> None:
     assert t5.decode([32099, 536, 1], skip_special_tokens=True) == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_gpt2_single_digits(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
     assert gpt2.tokenize(" 12345") == ["Ġ", "1", "2", "3", "4", "5"]
@@ -53,6 +54,7 @@ def test_gpt2_single_digits(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
     assert gpt2("²\u0663").input_ids == gpt2_default("²\u0663").input_ids
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @given(text=st.text(max_size=60).filter(lambda text: "<|" not in text))  # no special token
 @example(" it 's ok . 3 .5 ,\r\n\t  ½ \u0663")
