@@ -1,4 +1,6 @@
-"""docs/losses.md: every block runs, and the trainers in it minimise what the text says."""
+"""docs/losses.md and the blocks for other trainers of docs/objectives.md, behind its first ones: every block runs, and
+the trainers in them minimise what the text says.
+"""
 
 import copy
 import inspect
@@ -21,6 +23,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 BLOCKS = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
 OF_TRL = [code for code in BLOCKS if "SFTTrainer" in code or "SFTConfig" in code]
 OTHERS = [code for code in BLOCKS if code not in OF_TRL]
+OBJECTIVES = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+HEADS_OF_TRAINER, HEADS_OF_TRL, HEADS_OF_A_LOOP = BLOCK.findall(OBJECTIVES.partition("## In your own trainer")[2])
 
 
 def run(code: str, names: dict[str, Any]) -> None:
@@ -165,3 +169,24 @@ def test_trl_minimises_ce_and_ntl(names: dict[str, Any]) -> None:
     assert len(losses) == 3
     assert losses[0] == pytest.approx(expected, rel=1e-5)
     assert losses[2] < losses[0]
+
+
+def test_the_blocks_for_several_tokens_run(names: dict[str, Any]) -> None:
+    run(HEADS_OF_TRAINER, names)
+    line = names["trainer"].state.log_history[0]
+    assert {"loss", "ce", "ntl", "ce/head3", "ntl/head3"} <= line.keys()
+    before = names["model"].mtp_heads[1].state_dict()["mlp.c_fc.weight"].clone()
+    run(HEADS_OF_A_LOOP, names)
+    assert not torch.equal(names["model"].mtp_heads[1].mlp.c_fc.weight, before)
+    again = names["GPT2LMHeadModel"].from_pretrained(f"{names['folder'].name}/with_heads")
+    names["MultiToken"](again, 3)
+    assert torch.equal(again.mtp_heads[1].mlp.c_fc.weight, names["model"].mtp_heads[1].mlp.c_fc.weight)
+
+
+@pytest.mark.slow
+def test_the_block_of_trl_for_several_tokens_runs(names: dict[str, Any]) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed; the dev extra has it")
+    run(HEADS_OF_TRAINER, names)
+    run(HEADS_OF_TRL.replace("bf16=False", 'bf16=False, report_to="none"'), names)
+    assert names["trainer"].state.global_step == 2
+    assert {"ce", "ntl/head2"} <= names["trainer"].state.log_history[0].keys()

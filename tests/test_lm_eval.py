@@ -4,10 +4,12 @@ import importlib.util
 import json
 import math
 import os
+import runpy
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -17,11 +19,7 @@ from ntl.evaluation import number_metrics
 
 TASKS = Path(__file__).resolve().parents[1] / "docs" / "lm_eval"
 LM_EVAL = "lm_eval==0.4.13"
-spec = importlib.util.spec_from_file_location("lm_eval_utils", TASKS / "utils.py")
-assert spec is not None
-assert spec.loader is not None
-utils = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(utils)
+utils = SimpleNamespace(**runpy.run_path(str(TASKS / "utils.py")))
 NUMBERS = st.text(alphabet="0123456789.,+-−eE/⁄½⅓²³ #$€%x()\u00a0\u202f\n", max_size=30)
 
 

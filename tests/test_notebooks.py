@@ -2,8 +2,9 @@
 
 import ast
 import re
-from importlib.util import module_from_spec, spec_from_file_location
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -14,11 +15,7 @@ FOLDER = ROOT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.While
 IMAGE_BYTES = 50_000
-SPEC = spec_from_file_location("notebooks", ROOT / "scripts" / "notebooks.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-notebooks = module_from_spec(SPEC)
-SPEC.loader.exec_module(notebooks)
+notebooks = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "notebooks.py")))
 
 
 def code_cells(notebook: Any) -> list[Any]:

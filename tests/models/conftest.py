@@ -29,16 +29,19 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def made(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Any]:
-    """``made(name, dropout=0.1)``: the model of this name and scale=tiny, from seed 0, with these settings changed.
+    """``made(name, *overrides, vocab_size=400)``: the model of this command line, from seed 0, with settings changed.
 
     ``folder`` is that of its weights; ``settings`` are more of those of its architecture.
     """
 
-    def make(name: str, folder: Any = "", settings: dict[str, Any] | None = None, **changes: Any) -> Any:
+    def make(
+        name: str, *overrides: str, folder: Any = "", settings: dict[str, Any] | None = None, **changes: Any
+    ) -> Any:
         torch.manual_seed(0)
         weights = [f"model.path={folder}", "model.pretrained=true"] if folder and name == "hf" else []
-        config: Any = compose([f"model={name}", "scale=tiny", *weights]).model
-        changes = ({"path": str(folder), "pretrained": True, "dropout": None} if folder else {}) | changes
+        config: Any = compose([f"model={name}", "scale=tiny", *overrides, *weights]).model
+        changes |= {"path": str(folder), "pretrained": True} if folder else {}
+        changes |= {"dropout": None} if folder and name != "hf" else {}
         changes |= {"settings": config.settings | settings} if settings else {}
         return build(replace(config, **changes), tokenizer=tokenizer).eval()
 

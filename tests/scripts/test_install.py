@@ -1,16 +1,13 @@
+import runpy
 import sys
 import tomllib
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = spec_from_file_location("install", ROOT / "scripts" / "install.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-install = module_from_spec(SPEC)
-SPEC.loader.exec_module(install)
+install = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "install.py")))
 
 
 def test_the_environment_ranks_over_install_over_global() -> None:
