@@ -2,10 +2,12 @@
 
 import io
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceTrainer
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
@@ -13,28 +15,14 @@ from ntl.tokenizers import load_tokenizer
 
 
 @pytest.fixture(scope="session")
-def t5(data_root: Path) -> PreTrainedTokenizerFast:
-    return load_tokenizer(data_root / "tokenizers" / "t5", "digit")
+def real(data_root: Path) -> Callable[..., PreTrainedTokenizerFast]:
+    """``real("t5", "default")``: the tokenizer of published files, loaded once; by default the digit-level one."""
 
+    @cache
+    def load(name: str, kind: str = "digit") -> PreTrainedTokenizerFast:
+        return load_tokenizer(data_root / "tokenizers" / name, kind)
 
-@pytest.fixture(scope="session")
-def t5_default(data_root: Path) -> PreTrainedTokenizerFast:
-    return load_tokenizer(data_root / "tokenizers" / "t5", "default")
-
-
-@pytest.fixture(scope="session")
-def sentencepiece_t5(data_root: Path) -> SentencePieceProcessor:
-    return SentencePieceProcessor(model_file=str(data_root / "tokenizers" / "t5" / "spiece.model"))
-
-
-@pytest.fixture(scope="session")
-def gpt2(data_root: Path) -> PreTrainedTokenizerFast:
-    return load_tokenizer(data_root / "tokenizers" / "gpt2", "digit")
-
-
-@pytest.fixture(scope="session")
-def gpt2_default(data_root: Path) -> PreTrainedTokenizerFast:
-    return load_tokenizer(data_root / "tokenizers" / "gpt2", "default")
+    return load
 
 
 @pytest.fixture(scope="session")

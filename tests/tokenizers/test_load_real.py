@@ -1,6 +1,9 @@
 """The segmentation of T5, against sentencepiece and the paper's rule, and of GPT-2, on their real files."""
 
 import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -8,13 +11,18 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 from transformers import PreTrainedTokenizerFast
 
-Tokenizer = PreTrainedTokenizerFast
+Real = Callable[..., PreTrainedTokenizerFast]
 HAS_DIGIT = re.compile("[0-9]")
 
 
-def cut_pieces(sentencepiece: SentencePieceProcessor, text: str) -> list[str]:
+@cache
+def sentencepiece(file: Path) -> SentencePieceProcessor:
+    return SentencePieceProcessor(model_file=str(file))
+
+
+def cut_pieces(file: Path, text: str) -> list[str]:
     """The segmentation of the paper's own tokenizer: a stock piece that holds a digit becomes its characters."""
-    pieces = sentencepiece.encode(text, out_type=str)
+    pieces = sentencepiece(file).encode(text, out_type=str)
     return [part for piece in pieces for part in (piece if HAS_DIGIT.search(piece) else [piece])]
 
 
@@ -30,14 +38,16 @@ PIECES = {
 
 
 @pytest.mark.data
-def test_t5_digits_stand_alone_behind_the_word_start(t5: Tokenizer) -> None:
+def test_t5_digits_stand_alone_behind_the_word_start(real: Real) -> None:
+    t5 = real("t5")
     found = {text: t5.convert_ids_to_tokens(t5(text, add_special_tokens=False).input_ids) for text in PIECES}
     assert found == {text: pieces.split() for text, pieces in PIECES.items()}
 
 
 @pytest.mark.data
-def test_t5_keeps_its_vocabulary(t5: Tokenizer, t5_default: Tokenizer) -> None:
-    assert t5.get_vocab() == t5_default.get_vocab()
+def test_t5_keeps_its_vocabulary(real: Real) -> None:
+    t5 = real("t5")
+    assert t5.get_vocab() == real("t5", "default").get_vocab()
     assert t5("2014").input_ids == [3, 357, 632, 536, 591, 1]
     assert (len(t5), t5.pad_token_id, t5.eos_token_id, t5.unk_token_id, t5.bos_token) == (32100, 0, 1, 2, None)
     assert t5.convert_tokens_to_ids(list("0123456789")) == [632, 536, 357, 519, 591, 755, 948, 940, 927, 1298]
@@ -47,29 +57,30 @@ def test_t5_keeps_its_vocabulary(t5: Tokenizer, t5_default: Tokenizer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_gpt2_single_digits(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
+def test_gpt2_single_digits(real: Real) -> None:
+    gpt2, stock = real("gpt2"), real("gpt2", "default")
     assert gpt2.tokenize(" 12345") == ["Ġ", "1", "2", "3", "4", "5"]
-    assert gpt2_default.tokenize(" 12345") == ["Ġ123", "45"]
+    assert stock.tokenize(" 12345") == ["Ġ123", "45"]
     assert gpt2.convert_tokens_to_ids(list("0123456789")) == list(range(15, 25))
-    assert gpt2("²\u0663").input_ids == gpt2_default("²\u0663").input_ids
+    assert gpt2("²\u0663").input_ids == stock("²\u0663").input_ids
 
 
 @pytest.mark.slow
 @pytest.mark.data
 @given(text=st.text(max_size=60).filter(lambda text: "<|" not in text))  # no special token
 @example(" it 's ok . 3 .5 ,\r\n\t  ½ \u0663")
-def test_gpt2_any_text_round_trips_exactly(gpt2: Tokenizer, gpt2_default: Tokenizer, text: str) -> None:
+def test_gpt2_any_text_round_trips_exactly(real: Real, text: str) -> None:
+    gpt2, stock = real("gpt2"), real("gpt2", "default")
     assert gpt2.decode(gpt2(text).input_ids, skip_special_tokens=True) == text
     free = HAS_DIGIT.sub("", text)
-    assert gpt2(free).input_ids == gpt2_default(free).input_ids
+    assert gpt2(free).input_ids == stock(free).input_ids
 
 
 @pytest.mark.data
 @given(number=st.decimals(-(10**9), 10**9, places=3) | st.integers(-(10**12), 10**12))
 @example("007")
 @example("12.")
-def test_t5_cuts_numeric_answers_as_the_paper_does(
-    t5: Tokenizer, sentencepiece_t5: SentencePieceProcessor, number: object
-) -> None:
+def test_t5_cuts_numeric_answers_as_the_paper_does(real: Real, data_root: Path, number: object) -> None:
+    file = data_root / "tokenizers" / "t5" / "spiece.model"
     for answer in (str(number), format(number, ",") if not isinstance(number, str) else number):
-        assert t5.tokenize(answer) == cut_pieces(sentencepiece_t5, answer)
+        assert real("t5").tokenize(answer) == cut_pieces(file, answer)

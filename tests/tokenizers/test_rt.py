@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.evaluation import extract_answer
@@ -133,21 +132,18 @@ def rt(tmp_path: Path) -> Any:
     return train_tokenizer(["12 cats and dogs", "What is 12 times 34.5?"] * 20, tmp_path / "trained", kind="rt")
 
 
-@pytest.fixture(scope="module")
-def t5_rt(data_root: Path) -> Any:
-    return load_tokenizer(data_root / "tokenizers" / "t5", "rt")
-
-
 @pytest.mark.data
-def test_ids_behind_t5s(t5_rt: Any, t5_default: PreTrainedTokenizerFast) -> None:
+def test_ids_behind_t5s(real: Any) -> None:
+    t5_rt = real("t5", "rt")
     assert len(t5_rt) == 32420
     assert t5_rt.convert_tokens_to_ids(["_0_-12_", "_9_-12_", "_0_-11_", "_9_19_"]) == [32100, 32109, 32110, 32419]
     vocab = t5_rt.get_vocab()
-    assert all(vocab[token] == token_id for token, token_id in t5_default.get_vocab().items())
+    assert all(vocab[token] == token_id for token, token_id in real("t5", "default").get_vocab().items())
 
 
 @pytest.mark.data
-def test_tokens_of_t5(t5_rt: Any) -> None:
+def test_tokens_of_t5(real: Any) -> None:
+    t5_rt = real("t5", "rt")
     for text, tokens, written in (
         ("3.5 apples", ["_3_0_", "_5_-1_", "▁apples"], "3.5 apples"),
         ("(3/2)", ["▁(", "_3_0_", "▁", "/", "_2_0_", "▁", ")"], "( 3 / 2 )"),
