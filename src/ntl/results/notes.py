@@ -47,10 +47,9 @@ def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
     if block.note:
         yield " ".join(block.note.split())
     part, records = block.scales[scale], [record for row in rows for record in row.records.values()]
-    replaced = [pair for pair in part.replace.items() if pair[0].startswith("model=")]
-    models = [[word.removeprefix("model=") for word in pair] for pair in replaced]
+    models = [pair for pair in part.replace.items() if pair[0].startswith("model=")]
     if models:
-        pairs = ", ".join(f"{new} stands in for {old}" for old, new in models)
+        pairs = ", ".join(f"{new} stands in for {old}" for old, new in models).replace("model=", "")
         others = "; the other models are left out" if part.groups and not part.labels else ""
         yield f"At scale={scale} {pairs}{others}. The paper's numbers are those of the published models."
     splits = dict.fromkeys(column.metric.partition("/")[0] for column in block.columns)
@@ -121,15 +120,14 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
     varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
     values: dict[tuple[str, int, str], set[str]] = {}
     for record in records:
-        head = record.config.get("model", {}).get("head", "lm")
         loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))
+        source = loss if loss == objective else record.config.get("model", {}).get("head", "lm")
         for key, value in leaves(record.config).items():
             group = key.split(".")[0]
             if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
                 # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
-                # What comes with a model's head, or a loss's own objective, is compared among runs with it.
+                # What comes with a model's head, or with a loss that is an objective, is compared among runs with it.
                 seed = record.seed if key == "base" or key.endswith(".seed") else 0
-                own = loss if group == "objective" and loss == objective else head
-                place = key, seed, own if group in ("objective", "decoding") else ""
+                place = key, seed, source if group in ("objective", "decoding") else ""
                 values.setdefault(place, set()).add(json.dumps(value))
     return sorted({key for (key, *_), found in values.items() if len(found) > 1})
