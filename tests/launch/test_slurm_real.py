@@ -52,7 +52,8 @@ def folder_of(folder: Path, seed: int) -> Path:
 def job_of(folder: Path, seed: int) -> str:
     """The newest job of a run, by the folder of submitit's that names it."""
     logs = [path for path in folder.glob("outputs/.sweep/.submitit/*/*.pkl") if path.name.endswith("_submitted.pkl")]
-    (found,) = [path for path in logs if f"seed={seed}".encode() in path.read_bytes()]
+    # The whole sweep's seed=1,2,3 is there, too.
+    (found,) = [path for path in logs if re.search(rb"seed=%d(?![\d,])" % seed, path.read_bytes())]
     return found.parent.name
 
 
