@@ -151,13 +151,10 @@ def test_conversations_keep_what_was_said_before(read, chat_tokenizer) -> None:
 
 
 NOT_READ: dict[str, tuple[Any, str]] = {
-    "system": (conversation(5, SYSTEM), "dataset.format=chat"),
     "two turns": (conversation(5, *TURNS), "dataset.format=chat"),
     "no answer": ({"messages": TURNS[:1]}, "does not end in a message of the user and the answer"),
-    "tool": ({"messages": [{"role": "tool", "content": "7"}, TURNS[1]]}, "does not end in a message of the user"),
     "parts": ({"messages": [{"role": "user", "content": [{"text": "a"}]}, TURNS[1]]}, "'content' is .* neither text"),
     "text": ({"messages": "What?"}, "'messages' is no list"),
-    "empty": ({"messages": []}, "does not end"),
 }
 
 

@@ -36,17 +36,6 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(arguments)
 
 
-def test_sizes_follow_the_scale(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["multiplication", "--data-dir", str(data_dir), "--json", "dataset.train_rows=50"]
-    main([*arguments, "scale=tiny"])
-    tiny = json.loads(capsys.readouterr().out)["multiplication"]["splits"]
-    main(arguments)
-    paper = json.loads(capsys.readouterr().out)["multiplication"]["splits"]
-    assert paper["interpolate"]["rows"] == 11_340
-    assert paper["extrapolate"]["rows"] == 5_500
-    assert tiny["interpolate"]["rows"] < 1_000
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
