@@ -91,7 +91,7 @@ TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", 
 TEXTS += ["#~!;<>^`", "[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
 
 
-@pytest.mark.parametrize("key", ["dataset.path", "+dataset.question", "output_dir", "model.path", "tracking.project"])
+@pytest.mark.parametrize("key", ["+dataset.question", "output_dir"])
 def test_text_stands_for_itself(key: str) -> None:
     read = OverridesParser.create().parse_override
     assert [read(quoted(f"{key}={text}")).value() for text in TEXTS] == TEXTS
@@ -117,14 +117,13 @@ def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) ->
         assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")
 
 
-@pytest.mark.parametrize("group", ["loss", "tokenizer", "tracking", "decoding", "dataset", "+scale"])
-def test_one_choice_is_meant(group: str) -> None:
-    for word in (f"{group}=[ce,ntl_was]", f"{group}=ce,ntl_was", f"{group}=[ce, ntl_was]"):
-        with pytest.raises(UserError, match=rf"name one choice; `python train.py -m {group.lstrip('+')}=ce,ntl_was`"):
+def test_one_choice_is_meant() -> None:
+    for word in ("loss=[ce,ntl_was]", "loss=ce,ntl_was", "+loss=[ce, ntl_was]"):
+        with pytest.raises(UserError, match=r"name one choice; `python train.py -m loss=ce,ntl_was`"):
             compose([word])
-    assert quoted(f"{group}=ce,ntl_was", sweep=True) == f"{group}=ce,ntl_was"
+    assert quoted("loss=ce,ntl_was", sweep=True) == "loss=ce,ntl_was"
     with pytest.raises(UserError, match="name one choice"):
-        quoted(f"{group}=[ce,ntl_was]", sweep=True)
+        quoted("loss=[ce,ntl_was]", sweep=True)
 
 
 def test_help_names_every_choice_and_four_commands() -> None:
