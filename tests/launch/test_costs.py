@@ -7,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from ntl.launch.plan import demands, plan_runs, runs_to_make
-from ntl.launch.table import checkpoint_bytes, core_seconds, disk_needed, dry_run, figure, gigabytes, hours_left
+from ntl.launch.table import checkpoint_bytes, core_seconds, disk_needed, dry_run, gigabytes, hours_left
 from ntl.results import RunRecord
 
 MakeRecord = Callable[..., RunRecord]
 TINY = ["dataset=arithmetic", "model=gpt2_tiny", "scale=tiny"]
 SMALL = ["dataset=arithmetic", "model=t5_small", "scale=small", "model.pretrained=false"]
 T5_SMALL = 60_506_624  # parameters of the published checkpoint, with tied embeddings counted once
-
-
-def test_two_digits() -> None:
-    given = {0.0: "0", 0.0349: "0.035", 0.35: "0.35", 3.04: "3.0", 9.96: "10.0", 14.4: "14", 1443.0: "1,400"}
-    assert {value: figure(value) for value in given} == given
 
 
 def test_the_median_of_the_records_of_a_kind_for_the_steps_left(timed_record: MakeRecord, tmp_path: Path) -> None:

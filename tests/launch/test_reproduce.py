@@ -46,13 +46,11 @@ def test_every_setting(make_table: MakeTable) -> None:
     ("words", "message"),
     [
         ("table=2,quikstart", "table=quikstart: no such table. Did you mean 'quickstart'?"),
-        ("table=lost.yaml", "table=lost.yaml: no such table."),
         ("scale=tny", "scale=tny: no such scale; choose from"),
         ("tabel=2", "tabel=2: no such setting; choose from table=,"),
         ("a6", "a6: no such setting; choose from"),
         ("workers=0", "workers=0: whole numbers above 0"),
         ("seeds=1,x", "seeds=1,x: whole numbers above 0"),
-        ("scale=tiny scale=paper", "scale is set twice."),
         ("trainer.lr=1 trainer.lr=2", "trainer.lr is set twice."),
         ("seed=7", "seed=7: a table names its seeds;"),
         ("output_dir=x", "output_dir=x: say outputs=FOLDER"),
