@@ -35,7 +35,7 @@ MISTAKES = {
 }
 
 
-FLAGS = ("--help", "--cfg job", "-c job")
+FLAGS = ("--help", "--cfg job")
 
 # train.py as the command line runs it, many times in one process, since the imports take most of the time.
 PROGRAM = """

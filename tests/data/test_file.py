@@ -229,7 +229,6 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
         (["dataset.path=a.jsonl", "dataset.template=Say {a"], "dataset.template='Say {a': it names no column"),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
-        (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
     ],
 )
 def test_a_wrong_setting_is_one_line(

@@ -237,7 +237,7 @@ NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """The data of scale=tiny, with fewer rows."""
-    settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=6000"]).dataset
+    settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=3000"]).dataset
     return made(Induction(settings), tmp_path_factory.mktemp("induction"))
 
 
