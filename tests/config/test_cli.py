@@ -25,7 +25,7 @@ MISTAKES = {
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
     "--nonsense": ("unrecognized arguments: --nonsense", "--help says what is taken"),
-    "-m loss=[ce,mse]": ("loss=[ce,mse]: name one choice", "-m loss=ce,mse"),
+    "=3": ("=3: not a setting of the form key=value",),
     "trainer.lr": ("trainer.lr", "key=value"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
     f"-m seed=1,2 {shlex.quote(f'output_dir={__file__}/a')}": (

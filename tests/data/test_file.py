@@ -203,6 +203,7 @@ def test_answers_are_what_the_config_says(
             ":2: the answer '1,5' is no number; dataset.number_format=auto reads it.",
         ),
         ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
+        ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
         ("a.csv", "question,answer\na,1\nb,2,3\n", ":3: 3 cells, and 2 in the first row"),
         ("a.csv", '\nquestion,answer\n"a\nb",1\n\nb\n', ":6: 1 cells, and 2 in the first row"),
         ("a.csv", "question,question,answer\na,b,1\n", ":1: 2 columns are called 'question'"),

@@ -65,7 +65,7 @@ def test_a_file_that_is_no_text(content: bytes, fault: str, file, monkeypatch: p
 
 
 def test_a_column(file, rows, tmp_path: Path) -> None:
-    """Of JSON lines, CSV, Parquet and a saved folder: the same rows; blank ones are left out."""
+    """Of JSON lines, CSV, Parquet and a saved folder: the same rows as of a text; blank ones are left out."""
     texts = [f"row {number},\nwith 2 lines" for number in range(30)] + ["  "]
     table = datasets.Dataset.from_dict({"body": texts, "other": list(range(31))})
     table.to_json(tmp_path / "x.jsonl")
@@ -75,7 +75,7 @@ def test_a_column(file, rows, tmp_path: Path) -> None:
     names = ("x.jsonl", "x.csv", "x.parquet", "saved")
     jsonl, *others = [rows(path=str(tmp_path / name), column="body") for name in names]
     assert sorted(text for split in jsonl.values() for text in split) == sorted(texts[:-1])
-    assert others == [jsonl] * 3
+    assert [*others, rows(path=file("\n\n".join(texts)))] == [jsonl] * 4
 
 
 @pytest.mark.parametrize(

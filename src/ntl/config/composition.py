@@ -118,6 +118,8 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     if is_choice and ("[" in value or ("," in value and not sweep)):
         several = f"{name}={re.sub('[][ ]', '', value)}"
         raise UserError(f"{word}: name one choice; `python train.py -m {several}` trains a run for each.")
+    if not name:
+        raise UserError(f"{word}: not a setting of the form key=value.")
     is_text = name in _texts() or (name in GROUPS and "[" not in value and not sweep)
     if not value or not is_text or (value[0] in "'\"" and value[0] == value[-1] != value):
         return word
