@@ -25,11 +25,9 @@ MISTAKES = {
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
     "--nonsense": ("unrecognized arguments: --nonsense", "--help says what is taken"),
-    "-m loss=[ce,mse]": ("loss=[ce,mse]: name one choice", "-m loss=ce,mse"),
     "=3": ("=3: not a setting of the form key=value",),
     "trainer.lr": ("trainer.lr", "key=value"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
-    f"output_dir={'a' * 300}": ("output_dir=aaa", "aaa: File name too long; give another path."),
     f"-m seed=1,2 {shlex.quote(f'output_dir={__file__}/a')}": (
         "test_cli.py/a/.sweep",
         "Not a directory; give another path.",
@@ -37,7 +35,7 @@ MISTAKES = {
 }
 
 
-FLAGS = ("--help", "--cfg job", "-c job")
+FLAGS = ("--help", "--cfg job")
 
 # train.py as the command line runs it, many times in one process, since the imports take most of the time.
 PROGRAM = """
@@ -86,21 +84,15 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
     [
         ("trainer.foo=1", "trainer.foo: no such setting; .*max_steps"),
         ("lss=ce", "lss: no such setting.*Did you mean 'loss'"),
-        ("experiment=3", "experiment=3: no such choice"),
         ("lr=1e-3", "lr: no such setting.*Did you mean 'trainer.lr'"),
         ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
-        ("loss.number.foo=1", "loss.number.foo: no such setting; loss.number has options"),
         ("+dataset.rows=1", r"^\+dataset.rows: no such setting; dataset has name, .* Did you mean 'train_rows'"),
         ("loss.base.options.sigma=1", r"add it as \+loss.base.options.sigma=VALUE"),
-        ("+lr=1", "Did you mean 'trainer.lr'"),
         ("rank=4", "Did you mean 'model.lora.rank'"),
         ("path=x", "Did you mean one of 'model.path', 'tokenizer.path', 'dataset.path'"),
-        ("batchsize=8", "Did you mean one of 'trainer.batch_size', 'decoding.batch_size'"),
         ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'"),
-        ("loss=cdf", "Did you mean 'ntl_was_cdf'"),
         ("loss=null", "loss=null: no such choice; loss is one of ce, "),
         ("tracking.tags=[größe]", "KEY='TEXT'"),
-        ("decoding=greddy", "Did you mean 'greedy'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
         ("loss=ce loss.number.options.x=1", "a setting is given below one that is null"),

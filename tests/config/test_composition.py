@@ -22,17 +22,9 @@ help_text = runpy.run_path(str(CONFIG_DIR.parent / "train.py"))["help_text"]
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
 
-# One composition for a loss and a data set; what tests/config/test_identity.py composes is not composed again.
-KNOWN = [name for name in choices("dataset") if name not in ("file", "text")]
-LOSSES = [name for name in choices("loss") if name != "mse"]
-PAIRS = [(LOSSES[n % len(LOSSES)], KNOWN[n % len(KNOWN)]) for n in range(max(len(LOSSES), len(KNOWN)))]
+# What tests/config/test_identity.py composes is not composed again.
 STORED = {words.split()[0] for words in json.loads((Path(__file__).parent / "ids.json").read_text())}
-OTHERS = [(group, name) for group, name in CHOICES if f"{group}={name}" not in STORED and name not in KNOWN]
-
-
-@pytest.mark.parametrize(("loss", "dataset"), PAIRS)
-def test_every_loss_and_data_set_composes_and_names_itself(loss: str, dataset: str, composed) -> None:
-    assert names(composed(f"loss={loss}", f"dataset={dataset}"), "loss", "dataset") == [loss, dataset]
+OTHERS = [(group, name) for group, name in CHOICES if f"{group}={name}" not in STORED]
 
 
 @pytest.mark.slow
@@ -46,9 +38,13 @@ def test_every_other_choice_composes_and_names_itself(group: str, name: str, com
         assert re.fullmatch(called, getattr(config, group).name)
 
 
-def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
+def test_every_yaml_file_is_a_choice_of_a_known_group_and_names_itself() -> None:
     folders = {path.parent.relative_to(CONFIG_DIR).as_posix() for path in CONFIG_DIR.rglob("*.yaml")}
     assert folders - {".", "scale/recipe", "table", "figure"} == set(GROUPS)
+    for group in ("model", "loss", "objective", "decoding"):
+        for name in choices(group):
+            text = (CONFIG_DIR / group / f"{name}.yaml").read_text()
+            assert re.findall(r"^name: (\S+)", text, re.MULTILINE) in ([name], [])
 
 
 def names(config: Config, *groups: str) -> list[str]:
@@ -91,7 +87,7 @@ TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", 
 TEXTS += ["#~!;<>^`", "[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
 
 
-@pytest.mark.parametrize("key", ["dataset.path", "+dataset.question", "output_dir", "model.path", "tracking.project"])
+@pytest.mark.parametrize("key", ["+dataset.question", "output_dir"])
 def test_text_stands_for_itself(key: str) -> None:
     read = OverridesParser.create().parse_override
     assert [read(quoted(f"{key}={text}")).value() for text in TEXTS] == TEXTS
@@ -117,14 +113,13 @@ def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) ->
         assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")
 
 
-@pytest.mark.parametrize("group", ["loss", "tokenizer", "tracking", "decoding", "dataset", "+scale"])
-def test_one_choice_is_meant(group: str) -> None:
-    for word in (f"{group}=[ce,ntl_was]", f"{group}=ce,ntl_was", f"{group}=[ce, ntl_was]"):
-        with pytest.raises(UserError, match=rf"name one choice; `python train.py -m {group.lstrip('+')}=ce,ntl_was`"):
+def test_one_choice_is_meant() -> None:
+    for word in ("loss=[ce,ntl_was]", "loss=ce,ntl_was", "+loss=[ce, ntl_was]"):
+        with pytest.raises(UserError, match=r"name one choice; `python train.py -m loss=ce,ntl_was`"):
             compose([word])
-    assert quoted(f"{group}=ce,ntl_was", sweep=True) == f"{group}=ce,ntl_was"
+    assert quoted("loss=ce,ntl_was", sweep=True) == "loss=ce,ntl_was"
     with pytest.raises(UserError, match="name one choice"):
-        quoted(f"{group}=[ce,ntl_was]", sweep=True)
+        quoted("loss=[ce,ntl_was]", sweep=True)
 
 
 def test_help_names_every_choice_and_four_commands() -> None:
@@ -195,14 +190,11 @@ def test_a_base_has_the_model_the_data_and_the_seed_of_its_run_but_not_its_loss(
     ("words", "message"),
     [
         (["base=some-id"], "base=some-id: give the id of a run in outputs and a step, as ID@8000"),
-        (["base=some/id@3"], "base=some/id@3: give the id of a run"),
         (["base='loss=ce@'"], "give the overrides of a run and a step"),
-        (["base='loss=ce 8000@8'"], "give the overrides of a run and a step"),
         (["base='loss=ce trainer.max_steps=40@41'"], "that run ends at step 40; name a step up to it"),
         (["base='loss=ce model=llama_tiny@5'"], "that run has another model, so its weights do not fit"),
         (["base='loss=ce base=some-id@5'"], "a base has no base of its own"),
         (["keep_steps=[21]"], "keep_steps=.21.: choose steps of 1 to trainer.max_steps=20"),
-        (["keep_steps=[0]"], "choose steps of 1"),
         (
             ["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"],
             "an experiment sets what both runs share; name the base by its id",

@@ -1,14 +1,16 @@
 """Data sets small enough to be prepared in every test, and folders that no other variable reaches into."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data.dataset import TextDataset
+from ntl.data.dataset import TextDataset, dataset_named
 from ntl.data.prepared import Prepared
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
@@ -28,6 +30,20 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small(data_dir: Path) -> Prepared:
     """noisy_numbers with 30 + 10 + 20 rows, not prepared yet, in ``data_dir``."""
     return Prepared(NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20)), data_dir)
+
+
+@pytest.fixture
+def own(tmp_path: Path, data_dir: Path) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+    """``own(rows, **settings)``: the splits that ``dataset=file`` prepares of these rows of JSON lines."""
+
+    def prepare(rows: list[Any], **values: Any) -> dict[str, list[dict[str, Any]]]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepared = Prepared(dataset_named("file", data_dir, path=str(path), **values), data_dir)
+        prepared.prepare(lambda line: None)
+        return {split: [*prepared.rows(split)] for split in ("train", "validation", "test")}  # pyright: ignore
+
+    return prepare
 
 
 @pytest.fixture

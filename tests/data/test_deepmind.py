@@ -125,11 +125,10 @@ def test_a_short_source_is_passed_over_and_a_damaged_one_is_not(data_dir: Path) 
         find(data_dir)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_a_damaged_archive_leaves_nothing(data_dir: Path, share: float) -> None:
+def test_a_damaged_archive_leaves_nothing(data_dir: Path) -> None:
     path = data_dir / OFFICIAL_ARCHIVE
     archive(path, OFFICIAL_TREE)
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(UserError, match=r"v1\.0\.tar\.gz: truncated or damaged .*; fetch it again\.$"):
         find(data_dir)
     assert not list(data_dir.rglob("*.txt"))

@@ -1,7 +1,6 @@
 """``dataset=file``: questions and answers of one's own."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from ntl.config import DatasetConfig, UserError, compose, run_id
 from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
-from ntl.data.sets.file import File
 from ntl.evaluation import extract_answer
 from ntl.numbers import parse_number
 
@@ -41,14 +39,12 @@ def pairs_of(found: Prepared, split: str) -> list[tuple[str, str]]:
     return [(row["question"], row["answer"]) for row in found.rows(split)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [("1e-7", "0.0000001"), ("1.0", "1"), ("-0.50", "-0.5"), ("0.1", "0.1"), ("1E+3", "1000"), ('" 1.0 "', "1.0")],
-)
-def test_a_number_is_written_out_and_text_is_kept(answer: str, text: str, tmp_path: Path) -> None:
+def test_a_number_is_written_out_and_text_is_kept(tmp_path: Path) -> None:
+    written = {"1e-7": "0.0000001", "1.0": "1", "-0.50": "-0.5", "0.1": "0.1", "1E+3": "1000", '" 1.0 "': "1.0"}
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(f'{{"question": "q{n}", "answer": {answer}}}\n' for n in range(3)))
-    assert pairs_of(prepared(tmp_path / "data", path), "train")[0][1] == text
+    path.write_text("".join(f'{{"question": "q{n}", "answer": {answer}}}\n' for n, answer in enumerate(written)))
+    found = prepared(tmp_path / "data", path, validation_path=str(path), test_path=str(path))
+    assert [answer for _, answer in pairs_of(found, "train")] == [*written.values()]
 
 
 def spreadsheet(path: Path, answers: Sequence[str]) -> Path:
@@ -92,11 +88,10 @@ def test_a_template_makes_the_question(tmp_path: Path) -> None:
     assert every == {(f"Convert {n} km to {{m}}, {n}! ${n} $b }} {{}} {{", str(1000 * n)) for n in range(5)}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_equal_questions_share_a_split_and_shares_are_of_different_ones(seed: int, tmp_path: Path) -> None:
+def test_equal_questions_share_a_split_and_shares_are_of_different_ones(tmp_path: Path) -> None:
     rows = as_rows([pair for pair in ROWS for _ in range(1 + int(pair[1]) % 3)])
     path = jsonl(tmp_path / "a.jsonl", rows)
-    found = prepared(tmp_path / "data", path, seed=seed)
+    found = prepared(tmp_path / "data", path)
     parts = {split: pairs_of(found, split) for split in ("train", "validation", "test")}
     assert {split: len(set(part)) for split, part in parts.items()} == {"train": 34, "validation": 2, "test": 4}
     assert sum(map(len, parts.values())) == len(rows)
@@ -104,7 +99,7 @@ def test_equal_questions_share_a_split_and_shares_are_of_different_ones(seed: in
     order = [(row["question"], row["answer"]) for row in rows]
     assert all(part == [pair for pair in order if pair in part] for part in parts.values())
     # Added rows move few of the old ones, and another seed draws others.
-    assert parts["test"] != pairs_of(prepared(tmp_path / "data", path, seed=seed + 1), "test")
+    assert parts["test"] != pairs_of(prepared(tmp_path / "data", path, seed=1), "test")
 
 
 def test_few_rows_and_a_limit_are_said(tmp_path: Path) -> None:
@@ -173,7 +168,6 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("reasoning", "####", "3 and 4 are 7\n#### 7", "seven\n#### seven", "number"),
         ("reasoning", r"\boxed", r"3 and 4 are $\boxed{7}$. 2 steps", "3 and 4 are 7", "number"),
         ("reasoning", r"\boxed", r"so \boxed{-1,234.5}", r"\boxed{7} or \boxed{8}", "number"),
-        ("reasoning", r"\boxed", r"so \boxed{7}", r"\boxed{seven}: 7", "number"),
         ("text", "####", "seven", "  ", "text"),
     ],
 )
@@ -197,7 +191,6 @@ def test_answers_are_what_the_config_says(
     ("name", "content", "line"),
     [
         ("a.jsonl", '{"question": "a", "answer": 1}\n{"question":\n', ":2: not a JSON object"),
-        ("a.json", '[{"question": "a",\n "answer": ]', ": not JSON .*line 2 column 12"),
         ("a.jsonl", '{"question": "a", "answer": 1, "answer": 99}', ":1: .*'answer' occurs twice; remove one"),
         (
             "a.jsonl",
@@ -211,7 +204,6 @@ def test_answers_are_what_the_config_says(
         ),
         ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
         ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
-        ("a.jsonl", '{"question": "\\ud800", "answer": 1}', ":1: half of a surrogate pair, which UTF-8 cannot hold."),
         ("a.csv", "question,answer\na,1\nb,2,3\n", ":3: 3 cells, and 2 in the first row"),
         ("a.csv", '\nquestion,answer\n"a\nb",1\n\nb\n', ":6: 1 cells, and 2 in the first row"),
         ("a.csv", "question,question,answer\na,b,1\n", ":1: 2 columns are called 'question'"),
@@ -233,14 +225,11 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
     [
         ([], "dataset=file: no file; give one by dataset.path="),
         (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
-        (["dataset.path=fifo.csv"], "dataset.path=fifo.csv: neither a file nor a folder; give one."),
-        (["dataset.path=zero.csv"], "dataset.path=zero.csv: neither a file nor a folder; give one."),
         (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
         (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
         (["dataset.path=a.jsonl", "dataset.template=Say {a"], "dataset.template='Say {a': it names no column"),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
-        (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
     ],
 )
 def test_a_wrong_setting_is_one_line(
@@ -248,8 +237,6 @@ def test_a_wrong_setting_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
-    os.mkfifo("fifo.csv")
-    Path("zero.csv").symlink_to("/dev/zero")
     with pytest.raises(UserError) as caught:
         compose(["dataset=file", *words])
     assert str(caught.value).startswith(line)
@@ -283,21 +270,6 @@ def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None
         assert again.digests() == digests
         with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back, or"):
             Prepared(before.dataset, tmp_path / "elsewhere").prepare()
-
-
-def test_a_file_that_is_edited_and_restored_while_it_is_read_is_refused(tmp_path: Path, monkeypatch) -> None:
-    path, read = jsonl(tmp_path / "a.jsonl", as_rows(ROWS)), File._read
-
-    def read_edited(self: Any, table: Any) -> Any:
-        jsonl(path, as_rows(ROWS[1:]))
-        found = read(self, table)
-        jsonl(path, as_rows(ROWS))
-        return found
-
-    monkeypatch.setattr(File, "_read", read_edited)
-    with pytest.raises(UserError, match="a file was written to while it was read; run the same command again"):
-        prepared(tmp_path / "data", path)
-    assert not list((tmp_path / "data").glob("file-*"))
 
 
 def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

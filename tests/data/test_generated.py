@@ -16,7 +16,6 @@ from ntl.data.prepared import Prepared
 from ntl.data.sets import generated
 from ntl.data.sets.generated import (
     FIRST,
-    KEYS,
     SECOND,
     Generated,
     Induction,
@@ -139,14 +138,6 @@ def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.
         generated.drawn_on("test", lambda: "Tom Hill")
 
 
-def test_training_asks_for_every_slot() -> None:
-    rng = random.Random(0)
-    assert {Place(8, None).among(5, rng) for _ in range(200)} == {
-        (0, "8@0"), (1, "8@25"), (2, "8@50"), (3, "8@75"), (4, "8@100")
-    }  # fmt: skip
-    assert len(KEYS) == len({*KEYS}) == 64
-
-
 @given(
     side=st.sampled_from(["train", "test"]),
     seed=st.integers(0, 2**32),
@@ -199,17 +190,8 @@ def test_a_polynomial_by_hand(question: str, answer: str) -> None:
     assert polynomial_of(question) == answer
 
 
-STAR = StarGraphConfig(train_rows=500, validation_rows=10, test_rows=300, degree=3, path_length=4, nodes=12)
-
-
-@pytest.fixture(scope="module")
-def stars(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    prepared = Prepared(StarGraph(STAR), tmp_path_factory.mktemp("star"))
-    prepared.prepare(lambda line: None)
-    return prepared
-
-
-def test_every_graph_is_a_star_whose_edges_are_in_random_order(stars: Prepared) -> None:
+def test_every_graph_is_a_star_whose_edges_are_in_random_order(tmp_path: Path) -> None:
+    stars = made(SMALL["star_graph"], tmp_path, train_rows=500, degree=3, path_length=4, nodes=12)
     first = Counter[bool]()
     for row in stars.rows("train"):
         edges = re.findall(r"(\d+)>(\d+)", row["question"])
@@ -231,9 +213,8 @@ def test_every_graph_is_a_star_whose_edges_are_in_random_order(stars: Prepared) 
 
 def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) -> None:
     """A few hundred graphs there are, so that training has every one of its side, in many orders."""
-    config = StarGraphConfig(train_rows=3000, validation_rows=8, test_rows=40, path_length=3, nodes=5)
-    prepared = Prepared(StarGraph(config), tmp_path)
-    prepared.prepare(lambda line: None)
+    sizes = {"train_rows": 3000, "validation_rows": 8, "test_rows": 40}
+    prepared = made(SMALL["star_graph"], tmp_path, **sizes, path_length=3, nodes=5)
 
     def contents(split: str) -> set[str]:
         found = set()
@@ -256,10 +237,8 @@ NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """The data of scale=tiny, with fewer rows."""
-    settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=6000"]).dataset
-    prepared = Prepared(Induction(settings), tmp_path_factory.mktemp("induction"))
-    prepared.prepare(lambda line: None)
-    return prepared
+    settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=3000"]).dataset
+    return made(Induction(settings), tmp_path_factory.mktemp("induction"))
 
 
 @pytest.mark.slow
@@ -296,8 +275,7 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
 @pytest.mark.slow
 def test_known_names_are_those_of_training_too(tmp_path: Path) -> None:
     settings = ["dataset=induction", "scale=tiny", "dataset.train_rows=6000", "dataset.known_names=true"]
-    prepared = Prepared(Induction(compose(settings).dataset), tmp_path)
-    prepared.prepare(lambda line: None)
+    prepared = made(Induction(compose(settings).dataset), tmp_path)
     train, test = ({*NAME.findall(str([*prepared.rows(split)]))} for split in ("train", "test"))
     assert len(test - train) < 0.1 * len(test)
 

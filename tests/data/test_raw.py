@@ -89,16 +89,12 @@ def test_a_member_of_a_zip(site: Site, file: RawFile, data_dir: Path, silent: li
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("Jokes/one.txt", CONTENT)
     site.content = buffer.getvalue()
-    site_file = replace(file, member="Jokes/one.txt")
-    assert raw.read(site_file, data_dir, silent.append) == CONTENT
+    member = replace(file, member="Jokes/one.txt")
+    assert raw.read(member, data_dir, silent.append) == CONTENT
     assert (data_dir / file.path).read_bytes() == CONTENT
-    assert raw.fetch(replace(file, member="Jokes/two.txt"), data_dir, silent.append) is None
     site.content = buffer.getvalue()[:-30]
-    assert raw.fetch(replace(file, member="Jokes/one.txt"), data_dir, silent.append) is None
-    assert [line.split(" is no whole ")[1] for line in silent if "whole" in line] == [
-        "zip file: \"There is no item named 'Jokes/two.txt' in the archive\"",
-        "zip file: File is not a zip file",
-    ]
+    assert raw.fetch(member, data_dir, silent.append) is None
+    assert silent[-1] == f"{site.url} is no whole zip file: File is not a zip file"
 
 
 @pytest.mark.parametrize(

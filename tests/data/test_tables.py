@@ -60,7 +60,7 @@ def values_of(path: Path, columns: list[str], *, cells: str = "quoted", header: 
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(rows=ROWS_OF_TEXT)
 def test_any_text_is_read_as_it_was_written(name: str, rows: list[Row], tmp_path_factory: Any) -> None:
     path = tmp_path_factory.mktemp("ö a&b") / name
@@ -78,6 +78,7 @@ def test_any_number_of_json_keeps_its_value(numbers: list[Decimal], tmp_path_fac
 
 
 @pytest.mark.parametrize(("kind", "width"), [(pyarrow.float16(), 16), (pyarrow.float32(), 32), (pyarrow.float64(), 64)])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_float_is_the_shortest_decimal_of_its_own_type(
     kind: Any, width: int, data: Any, tmp_path_factory: Any

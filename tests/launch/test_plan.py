@@ -52,11 +52,11 @@ def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path)
     assert run.config.keep_steps == compose(run.overrides).keep_steps == [10, 30]
 
 
-@pytest.mark.parametrize("name", ["a,b=c", "it's [x]{y}"])
-def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
-    (run,) = plan_runs([NOISY], tmp_path / name)
-    assert run.folder.parent == tmp_path / name
-    assert compose(run.overrides).output_dir == str(tmp_path / name)
+def test_any_folder_name_reaches_the_config(tmp_path: Path) -> None:
+    outputs = tmp_path / "it's [x]{y},b=c"
+    (run,) = plan_runs([NOISY], outputs)
+    assert run.folder.parent == outputs
+    assert compose(run.overrides).output_dir == str(outputs)
 
 
 def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> None:
@@ -109,7 +109,6 @@ def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable)
     [
         ("loss=gce", "loss=gce: small sets loss itself, as in the row 'CE'; leave it out, or write a table"),
         ("loss.weight=2", "loss.weight=2: small sets loss.weight itself, as in the row 'NTL-WAS'"),
-        ("model=t5_tiny", "model=t5_tiny: small sets model itself"),
         ("dataset=rjokes", "dataset=rjokes: small sets dataset itself"),
     ],
 )

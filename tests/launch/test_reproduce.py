@@ -46,13 +46,11 @@ def test_every_setting(make_table: MakeTable) -> None:
     ("words", "message"),
     [
         ("table=2,quikstart", "table=quikstart: no such table. Did you mean 'quickstart'?"),
-        ("table=lost.yaml", "table=lost.yaml: no such table."),
         ("scale=tny", "scale=tny: no such scale; choose from"),
         ("tabel=2", "tabel=2: no such setting; choose from table=,"),
         ("a6", "a6: no such setting; choose from"),
         ("workers=0", "workers=0: whole numbers above 0"),
         ("seeds=1,x", "seeds=1,x: whole numbers above 0"),
-        ("scale=tiny scale=paper", "scale is set twice."),
         ("trainer.lr=1 trainer.lr=2", "trainer.lr is set twice."),
         ("seed=7", "seed=7: a table names its seeds;"),
         ("output_dir=x", "output_dir=x: say outputs=FOLDER"),
@@ -141,7 +139,7 @@ def test_dry_run_and_status_make_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(main.__globals__, "PUBLISHED", tmp_path / "none")
-    name = make_table("small", 1, 2)
+    name, other = make_table("small", 1, 2), make_table("other", 2, 3)
 
     def said(*words: str) -> str:
         assert main([f"table={name}", *words]) == 0
@@ -151,6 +149,12 @@ def test_dry_run_and_status_make_nothing(
     assert "small  tiny   4     4 " in said("workers=4", "--dry-run")
     assert "small  tiny   2     2 " in said("seeds=2", "--dry-run")
     assert "\nEvery run with trainer.bf16=true; " in said("trainer.bf16=true", "--dry-run")
+    # Runs of both tables are counted once, and steps of epochs are not known before the data is prepared.
+    epochs = f"trainer.epochs=2 data_dir={tmp_path}".split()
+    assert main([f"table={name},{other}", "--dry-run", *epochs]) == 0
+    rows = [line.split()[:5] for line in capsys.readouterr().out.splitlines()[1:4]]
+    of_two = [["small", "tiny", "4", "4", "unknown"], ["other", "tiny", "4", "4", "unknown"]]
+    assert rows == [*of_two, ["all", "tiny", "6", "6", "unknown"]]
     counts, left = said("--status").splitlines()
     assert counts == "0 done, 0 running, 0 failed, 4 missing of 4 runs"
     assert left.startswith("Core-hours left, as records of such runs measured them: ")

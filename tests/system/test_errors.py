@@ -2,13 +2,9 @@
 
 import errno
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors, one_line_when_full
 
@@ -39,17 +35,6 @@ def test_a_package_that_is_missing_names_the_innermost_extra(monkeypatch: pytest
 
 # ---- full disks
 
-FULL = Path("/dev/full")
-
-
-@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-def test_what_python_and_torch_raise_on_a_full_device() -> None:
-    folder = Path("outputs/x")
-    with pytest.raises(UserError, match=r"^outputs/x: .*No space left.*Make room"), one_line_when_full(folder):
-        FULL.write_text("a")
-    with pytest.raises(UserError, match=r"^outputs/x: .*Make room"), one_line_when_full(folder):
-        torch.save(torch.zeros(1000), str(FULL))
-
 
 @pytest.mark.parametrize(
     "error",
@@ -62,23 +47,5 @@ def test_what_python_and_torch_raise_on_a_full_device() -> None:
     ],
 )
 def test_other_words_for_it(error: Exception) -> None:
-    with pytest.raises(ZeroDivisionError), one_line_when_full(Path("outputs/x")):
-        raise ZeroDivisionError
-    with pytest.raises(UserError) as raised, one_line_when_full(Path("outputs/x")):
+    with pytest.raises(UserError, match=r"^outputs/x: [^\n]*Make room[^\n]*$"), one_line_when_full(Path("outputs/x")):
         raise error
-    assert raised.value.__cause__ is error
-    assert "\n" not in str(raised.value)
-
-
-WRITERS: dict[str, Callable[[Path, np.ndarray], object]] = {
-    "numpy": np.save,
-    "safetensors": lambda path, values: save_file({"a": torch.from_numpy(values)}, path),
-    "torch": lambda path, values: torch.save(torch.from_numpy(values), str(path)),
-}
-
-
-@pytest.mark.parametrize("library", WRITERS)
-def test_what_libraries_raise_on_a_full_disk(library: str, tmp_path: Path, mount: Callable[..., None]) -> None:
-    mount(tmp_path, "-t", "tmpfs", "-o", "size=256k", "tmpfs")
-    with pytest.raises(UserError, match=r"Make room"), one_line_when_full(tmp_path):
-        WRITERS[library](tmp_path / "file", np.zeros(100_000, np.float32))

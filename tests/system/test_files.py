@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from filelock import Timeout
 
 from ntl.system.errors import UserError
 from ntl.system.files import (
-    atomic_writer,
     is_locked,
     lock,
     make_once,
@@ -23,34 +21,18 @@ from ntl.system.files import (
     write_text,
 )
 
-HOUR = 3600
-
-
-def aged(path: Path, hours: float) -> None:
-    os.utime(path, (time.time() - hours * HOUR,) * 2)
-
-
-def make(parent: Path, name: str, folder_hours: float, file_hours: float) -> None:
-    (parent / name / "deep").mkdir(parents=True)
-    (parent / name / "deep" / "file").touch()
-    aged(parent / name / "deep" / "file", file_hours)
-    for path in (parent / name / "deep", parent / name):
-        aged(path, folder_hours)
-
 
 def test_only_what_matches_and_nobody_wrote_to_goes(tmp_path: Path) -> None:
-    make(tmp_path, ".a.part-gone", 25, 30)
-    make(tmp_path, ".b.part-written", 25, 23)
-    make(tmp_path, ".c.part-new", 23, 25)
-    make(tmp_path, ".d.part", 25, 25)
+    for name, hours in ((".a.part-gone", 30), (".b.part-written", 23)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        for path, age in ((tmp_path / name / "file", hours), (tmp_path / name, 25)):
+            os.utime(path, (time.time() - age * 3600,) * 2)
     (tmp_path / ".e.part-file").touch()
-    aged(tmp_path / ".e.part-file", 25)
     sweep(tmp_path, ".*.part-*")
-    kept = [".b.part-written", ".c.part-new", ".d.part", ".e.part-file"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.part-written", ".e.part-file"]
     sweep(tmp_path, ".*.part-*", unused_seconds=0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".d.part", ".e.part-file"]
-    sweep(tmp_path / "none", "*")
+    assert [path.name for path in tmp_path.iterdir()] == [".e.part-file"]
 
 
 def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +44,6 @@ def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UserError, match=r"cannot write .*a\.md: No space left on device"):
         write_text(tmp_path / "a.md", "new")
-    with pytest.raises(TypeError), atomic_writer(tmp_path / "a.md") as stream:
-        stream.writelines([b"half", None])  # type: ignore[list-item]
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "old")]
     monkeypatch.undo()
     write_text(tmp_path / "deep" / "b.md", "new")
@@ -101,21 +81,6 @@ def test_a_folder_is_made_whole_or_not_at_all_and_once(tmp_path: Path) -> None:
 
 # ---- locks
 
-Refuse = Callable[[int], None]
-
-
-@pytest.fixture
-def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
-    """Make every lock fail with this error."""
-
-    def make(number: int) -> None:
-        def fail(handle: object, flags: int) -> None:
-            raise OSError(number, "as the system says")
-
-        monkeypatch.setattr(fcntl, "flock", fail)
-
-    return make
-
 
 def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
@@ -125,9 +90,6 @@ def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
         assert is_locked(path)
         with pytest.raises(Timeout), lock(path):
             pass
-    assert not is_locked(path)
-    with pytest.raises(ZeroDivisionError), lock(path):
-        raise ZeroDivisionError
     assert not is_locked(path)
 
 
@@ -151,9 +113,11 @@ def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path) ->
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
-def test_no_locks_are_not_a_lock_of_another(number: int, refuse: Refuse, tmp_path: Path) -> None:
-    refuse(number)
+def test_no_locks_are_not_a_lock_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: object, flags: int) -> None:
+        raise OSError(errno.ENOLCK, "as the system says")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
     (tmp_path / "lock").touch()
     assert not is_locked(tmp_path / "lock")
     with lock(tmp_path / "lock") as held:

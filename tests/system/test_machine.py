@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,16 +62,12 @@ def test_outside_a_checkout_nothing_is_known(tmp_path: Path, monkeypatch: pytest
     assert git_state() == {"commit": None, "dirty": None}
 
 
-@pytest.mark.parametrize(
-    ("name", "has_cuda", "kind"), [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", True, "cpu")]
-)
-def test_the_device(name: str, has_cuda: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
-    assert pick_device(name) == torch.device(kind)
-
-
-def test_a_device_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_the_device_and_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for has_cuda in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_cuda=has_cuda: has_cuda)
+        found |= {(name, has_cuda): pick_device(name).type for name in ("auto", "cpu")}
+    assert found == {("auto", True): "cuda", ("cpu", True): "cpu", ("auto", False): "cpu", ("cpu", False): "cpu"}
     with pytest.raises(UserError, match=r"^device=cuda: .*device=cpu"):
         pick_device("cuda")
 
@@ -87,25 +82,3 @@ def test_the_processor_is_named_with_its_threads() -> None:
 def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
     (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM")]
     assert peak_memory_bytes(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.01)
-
-
-@pytest.mark.slow
-def test_memory_that_is_kept_is_not_faulted_in_again() -> None:
-    """Allocate 60 times 64 MB in a separate process; without the setting, every page would be faulted in anew.
-
-    What is freed fits the next one only where nothing small lies behind it, so that the first few are new.
-    """
-    program = """
-import resource, sys, torch
-from ntl.system.machine import keep_freed_memory
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-for _ in range(60):
-    torch.ones(16_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-    faults = [
-        int(subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, check=True).stdout)
-        for how in ("kept", "given back")
-    ]
-    assert faults[0] < faults[1] / 3 or platform.libc_ver()[0] != "glibc"

@@ -350,8 +350,6 @@ def _wrong_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
     elif found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
             yield f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file."
-    elif not found.is_file():
-        yield f"{name}={path}: neither a file nor a folder; give one."
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"

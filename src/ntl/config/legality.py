@@ -1,6 +1,5 @@
 """Which settings fit together, beyond their types: ranges, and a table of rules, each a condition and a line."""
 
-import errno
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 from ntl.config.folders import check_plain
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
-from ntl.config.settings import LIMITS, about, nearest, nested, shorten, text_of
+from ntl.config.settings import LIMITS, about, nearest, nested, text_of
 from ntl.config.targets import check_trust
 from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
@@ -83,13 +82,8 @@ def _check_ranges(config: Any) -> None:
 
 
 def check_place(name: str, path: str) -> None:
-    """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
+    """UserError for a path that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
-    try:
-        Path(path).stat()
-    except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise UserError(f"{name}={shorten(path)}: {error.strerror}; give another path.") from error
 
 
 def unfit_for_chat(config: Any) -> str:
@@ -319,5 +313,3 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield "model model.pretrained", model.pretrained and config.scale.name == "tiny", line
         line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
         yield "model model.pretrained", not model.pretrained and config.scale.name == "finetune", line
-    line = "it is computed from the files that other settings name; leave it out."
-    yield "dataset.contents", config.dataset.contents, line

@@ -116,24 +116,17 @@ class Prepared:
     @property
     def manifest(self) -> dict[str, Any]:
         """Source, versions and, per split, file, rows, bytes and sha256 of the prepared data set."""
-        path = self.folder / MANIFEST
-        try:
-            manifest = json.loads(path.read_bytes())
-            _digests(manifest)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(path, f":1: missing or damaged ({error!r})") from error
-        return manifest
+        return json.loads((self.folder / MANIFEST).read_bytes())
 
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
         path, dataset = self.folder / f"{split}.jsonl", self.dataset
         if split not in dataset.splits:
             raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.splits)}.")
-        expected = _digests(self.manifest).get(path.name)
-        if expected is None or not path.is_file():
-            raise _damaged(path, ": missing")
-        if sha256_of(path) != expected:
-            raise _damaged(path, f": not the file that was prepared: its sha256 differs from {MANIFEST}")
+        if not path.is_file() or sha256_of(path) != _digests(self.manifest)[path.name]:
+            fault = f"not the file that was prepared: its sha256 is not that of {MANIFEST}, or it is gone"
+            remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
+            raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
 
     def load(self, split: str) -> "datasets.Dataset":
@@ -193,14 +186,13 @@ class Prepared:
 
     def _write(self, folder: Path, log: Log, download: bool) -> None:
         dataset = self.dataset
-        before = self._check_sources()
+        self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
         assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
         splits = {split: write_split(folder / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
-        if self._check_sources() != before:
-            raise UserError(f"{dataset.name}: a file was written to while it was read; run the same command again.")
+        self._check_sources()  # that none was written to while it was read
         manifest = {
             "schema": SCHEMA,
             "dataset": dataset.name,
@@ -213,11 +205,8 @@ class Prepared:
         }
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
-    def _check_sources(self) -> list[tuple[int, int]]:
-        """Number and time of change of each file that a setting names, which an edit changes even if it is undone.
-
-        UserError where the content is no longer the one that the data set is named by.
-        """
+    def _check_sources(self) -> None:
+        """UserError where the content of a file that a setting names is no longer what the data set is named by."""
         config = self.dataset.config
         contents: dict[str, str] = getattr(config, "contents", {})
         now = setting_files(config, self.data_dir) if contents else {}
@@ -228,9 +217,6 @@ class Prepared:
                     f"which no prepared copy is left in {self.data_dir.resolve()}; put it back, or work in the folder "
                     "that the run was made in."
                 )
-        named = (path for key in contents for path in now[key])
-        files = [file for path in named for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-        return [(status.st_ino, status.st_ctime_ns) for status in map(os.stat, files)]
 
 
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
@@ -247,8 +233,3 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
 
 def _digests(manifest: dict[str, Any]) -> dict[str, str]:
     return {entry["file"]: entry["sha256"] for entry in manifest["splits"].values()}
-
-
-def _damaged(path: Path, what: str) -> UserError:
-    remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
-    return UserError(f"{path}{what}; {remedy}.")

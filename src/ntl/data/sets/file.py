@@ -135,8 +135,6 @@ class Own(TextDataset):
                     text = row.more.get("before", "") + (row.question or row.answer)
                     digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
                     told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
-            except UnicodeEncodeError as error:
-                raise UserError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold.") from error
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
         if not told:
