@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 MISTAKES = {
-    "loss=ntl_wsa": ("loss=ntl_wsa: no such choice", "Did you mean 'ntl_was'?"),
     "dataset=my.jsonl": ("dataset=my.jsonl: no such choice", "dataset=file dataset.path=my.jsonl"),
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "loss.weight=-1": ("loss.weight=-1", "at least 0"),
@@ -88,7 +87,6 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
         ("+dataset.rows=1", r"^\+dataset.rows: no such setting; dataset has name, .* Did you mean 'train_rows'"),
         ("loss.base.options.sigma=1", r"add it as \+loss.base.options.sigma=VALUE"),
-        ("rank=4", "Did you mean 'model.lora.rank'"),
         ("path=x", "Did you mean one of 'model.path', 'tokenizer.path', 'dataset.path'"),
         ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'"),
         ("loss=null", "loss=null: no such choice; loss is one of ce, "),

@@ -53,7 +53,7 @@ def test_own_dropout_unless_another_is_typed(hf, llama: Path) -> None:
     ids = {run_id(hf(llama, *more)) for more in ((), ("model.dropout=0.1",), ("model.dropout=0",))}
     assert len(ids) == 3
     assert compose(["model=t5_base", "scale=paper"]).model.dropout is None
-    assert compose(["model=t5_base", "scale=small", "model.pretrained=false"]).model.dropout == 0.1
+    assert compose(["model=t5_base", "scale=paper", "model.pretrained=false"]).model.dropout == 0.1
 
 
 OTHERS = ("_tiny", "_mini", "_regression", "xval", "hf")

@@ -6,7 +6,7 @@ import pytest
 
 from ntl.config import TrainerConfig, UserError, compose, validate
 
-TEXT, FSDP, MTP = "dataset=text dataset.path=a.txt", "trainer=fsdp", "objective=mtp model=gpt2_tiny"
+TEXT, FSDP, MTP = "dataset=text dataset.path=a.txt", "trainer.parallel=fsdp", "objective=mtp model=gpt2_tiny"
 SPARES = "and that of this decoding is one number; use decoding=greedy or decoding=beam."
 # Overrides -> what the line says, in parts.
 MISFITS: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)
 # Characters that users can type between :// and the host, encoded or not.
 LOGINS = st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:%/", min_size=1, max_size=30)
 HOSTS = st.sampled_from(["host", "host.example:8080", "127.0.0.1:9"])
-OFTEN = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_stands_before_a_host(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
-@OFTEN
+@PATCHED
 @given(user=LOGINS.map(lambda text: text.replace("/", "")), password=LOGINS, host=HOSTS)
 def test_no_login_is_left_of_any_url(user: str, password: str, host: str) -> None:
     assert redact(f"see https://{user}:{password}@{host}/x for more") == f"see https://<login>@{host}/x for more"
@@ -72,14 +72,14 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@OFTEN
+@PATCHED
 @given(secret=SECRETS)
 def test_a_secret_is_found_however_it_is_spelled(spelling: str, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED_TOKEN", secret)
     assert redact(f"[{SPELLINGS[spelling](secret)}]") == "[<PLANTED_TOKEN>]"
 
 
-@OFTEN
+@PATCHED
 @given(secret=SECRETS)
 def test_a_variable_that_holds_a_secret_encoded(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = unquote(secret)
