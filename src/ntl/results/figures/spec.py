@@ -142,4 +142,4 @@ class Source:
         import pandas as pd
 
         with one_line_errors("read", self.file(name)):
-            return pd.read_csv(self.file(name), comment="#", float_precision="round_trip")
+            return pd.read_csv(self.file(name), comment="#")
