@@ -5,38 +5,30 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mtp_cases
 import pytest
 import torch
 import torch.distributed as dist
+from mtp_cases import END, IGNORED, VOCABULARY, decoder, spread, vocabulary
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, GPT2Config, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
-from ntl.numbers import NumberVocabulary
 from ntl.objectives import MultiToken
 
-END, IGNORED, VOCABULARY = 20, -100, 24
-KINDS: list[dict[str, Any]] = [{"variant": variant} for variant in ("independent", "causal", "linear")]
-KINDS += [{"kind": "sequential"}, {"kind": "shared"}, {"train_only": "heads"}]
+KINDS: list[dict[str, Any]] = [*mtp_cases.KINDS, {"train_only": "heads"}]
 # DDP looks for unused parameters in the outputs, as transformers' Trainer has it do, or does not.
 CASES = [(place, unused) for place in range(len(KINDS)) for unused in (False, True)]
 
 
 def _multi(place: int, **options: Any) -> tuple[Any, MultiToken]:
     """The same weights on each rank, far from uniform."""
-    dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    shape: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2}
-    shape |= {"bos_token_id": END, "eos_token_id": END}
-    model: Any = AutoModelForCausalLM.from_config(GPT2Config(**shape, **dropout))
-    values = [float(token) if token < 10 else float("nan") for token in range(VOCABULARY)]
-    loss = NumberTokenLoss(NumberVocabulary.from_values(values), shift=True, **options)
+    model = decoder("gpt2")
+    loss = NumberTokenLoss(vocabulary(), shift=True, **options)
     multi = MultiToken(model, 3, loss=loss, **KINDS[place])
-    torch.manual_seed(4)
-    for parameter in model.double().train().parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model, multi
+    return spread(model).train(), multi
 
 
 def _rows() -> dict[str, Tensor]:
@@ -46,10 +38,6 @@ def _rows() -> dict[str, Tensor]:
     labels = ids.clone()
     labels[0, :8], labels[1, :6] = IGNORED, IGNORED
     return {"input_ids": ids, "labels": labels}
-
-
-def _gradients(model: Any) -> dict[str, Tensor]:
-    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
 class _Trainer(NumberTokenLossMixin, Trainer):
@@ -86,8 +74,8 @@ def test_two_ranks_with_four_rows_each_are_one_process_with_eight(tmp_path: Path
         expected.backward()
         total, gradients = found[place, unused]
         torch.testing.assert_close(total, expected.detach(), rtol=0, atol=1e-12)
-        assert gradients.keys() == _gradients(model).keys()
-        for name, each in _gradients(model).items():
+        assert gradients.keys() == mtp_cases.gradients(model).keys()
+        for name, each in mtp_cases.gradients(model).items():
             torch.testing.assert_close(gradients[name], each, rtol=0, atol=1e-12)
     expected_log, weights = _trained(tmp_path, 8)
     assert {"ce/head3", "ntl/head2"} <= expected_log.keys()
@@ -108,7 +96,7 @@ def _under_ddp(rank: int) -> dict[tuple[int, bool], tuple[Tensor, dict[str, Tens
         (2 * total).backward()  # DDP averages the gradients
         total = total.detach()
         dist.all_reduce(total)
-        found[place, unused] = total, _gradients(model)
+        found[place, unused] = total, mtp_cases.gradients(model)
     return found
 
 
@@ -149,7 +137,7 @@ def test_products_of_a_head_with_the_unembedding(implementation: str, of_a_head:
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused"])
-@pytest.mark.parametrize("place", range(5), ids=[next(iter(kind.values())) for kind in KINDS[:5]])
+@pytest.mark.parametrize("place", range(5), ids=mtp_cases.KIND_NAMES)
 @pytest.mark.slow
 def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation: str) -> None:
     """All products are in bfloat16, also where a trainer has autocast inside the model alone, and sums in float32.
@@ -164,7 +152,7 @@ def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation:
     outputs = model(batch["input_ids"])
     size = outputs.logits.std().item()
     multi(outputs, batch["labels"]).backward()
-    gradients, means = _gradients(model), multi.log_parts(True)
+    gradients, means = mtp_cases.gradients(model), multi.log_parts(True)
     for inside in (False, True):
         model.zero_grad()
         if inside:  # as accelerate
@@ -176,7 +164,7 @@ def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation:
         assert total.dtype == torch.float32
         for name, each in multi.log_parts(True).items():
             assert each == pytest.approx(means[name], abs=2 * 0.013 * size), name
-        found = _gradients(model)
+        found = mtp_cases.gradients(model)
         assert found.keys() == dict(model.named_parameters()).keys()
         for name, each in found.items():
             assert (each - gradients[name]).norm() <= 0.018 * gradients[name].norm(), name

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ntl.config.legality import NUMERIC, check_place
+from ntl.config.folders import check_plain
+from ntl.config.legality import NUMERIC
 from ntl.config.model import HUB_ID
 from ntl.config.settings import MISSING, nearest, setting, shorten
 from ntl.system.errors import UserError
@@ -341,7 +342,7 @@ def is_on_hub(path: str, data_dir: str | Path) -> bool:
 
 
 def _wrong_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    check_place(name, path)
+    check_plain(path, f"{name}={path}")
     if is_on_hub(path, data_dir):
         return
     if (found := find_file(path, data_dir)) is None:

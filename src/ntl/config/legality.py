@@ -81,11 +81,6 @@ def _check_ranges(config: Any) -> None:
                     raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
 
 
-def check_place(name: str, path: str) -> None:
-    """UserError for a path that could not be read back from a stored config."""
-    check_plain(path, f"{name}={path}")
-
-
 def unfit_for_chat(config: Any) -> str:
     """Why questions and answers cannot go through a chat template; empty if they can."""
     model, data = config.model, config.dataset
@@ -268,7 +263,8 @@ def validate(config: Any, typed: Collection[str] | None = None) -> None:
     check_trust(config)
     _check_ranges(config)
     for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
-        check_place(name, _value(config, name))
+        path = _value(config, name)
+        check_plain(path, f"{name}={path}")
     if not config.trainer.epochs:
         check_keep_steps(config)
     rules = chain(
