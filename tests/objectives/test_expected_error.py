@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from ntl.config.loss import ExpectedErrorConfig
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
@@ -41,6 +49,14 @@ def decoder() -> Any:
     shape = {"vocab_size": len(NAMES), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     return GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
+
+
+def of_windows() -> Any:
+    """Whose cache forgets what is behind its window, and so cannot have labels in it."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    names = {"vocab_size": len(NAMES), "num_key_value_heads": 1, "sliding_window": 6, "initializer_range": 0.4}
+    return MistralForCausalLM(MistralConfig(**shape, **names)).double()
 
 
 def encoder_decoder() -> Any:
@@ -94,8 +110,16 @@ def of_an_encoder() -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels, "decoder_input_ids": inputs}
 
 
-@pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
-def test_the_total_and_its_gradient_are_those_of_the_rows(make: Any, given: dict[str, Tensor]) -> None:
+@pytest.mark.parametrize(
+    ("make", "given"), [(decoder, of_a_decoder()), (of_windows, of_a_decoder()), (encoder_decoder, of_an_encoder())]
+)
+def test_the_total_and_its_gradient_are_those_of_the_rows(
+    make: Any, given: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def normed(self: Any, states: Tensor) -> Tensor:  # T5's own is of float32
+        return self.weight * states * torch.rsqrt(states.square().mean(-1, keepdim=True) + self.variance_epsilon)
+
+    monkeypatch.setattr(T5LayerNorm, "forward", normed)
     objective = wrapped(make()).train()
     counts = objective.count(given["labels"])
     assert counts.tolist() == [int((given["labels"] != -100).sum()), 3]
@@ -118,3 +142,15 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(make: Any, given: dict
     torch.testing.assert_close(joint.number.sum, errors.detach())
     assert joint.number.count.tolist() == [1, 1, 0, 1, 0]
     assert joint.total.shape == (5,)
+
+
+@pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
+def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
+    objective, read = wrapped(make()).train(), []
+    for each in objective.model.modules():
+        if isinstance(each, torch.nn.Embedding) and each.num_embeddings == len(NAMES):
+            each.register_forward_hook(lambda _, ids, __: read.append(ids[0].shape))
+    objective(**given, counts=objective.count(given["labels"]))
+    ids = [given[name].shape for name in ("input_ids", "decoder_input_ids") if name in given]
+    assert read[: len(ids)] == ids
+    assert {width for _, width in read[len(ids) :]} == {1}

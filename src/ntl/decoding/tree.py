@@ -107,9 +107,7 @@ def read_numbers(
     return found
 
 
-def number_masses(
-    model: Any, inputs: Mapping[str, Tensor], tokens: NumberTokens, **limits: Any
-) -> tuple[Tensor, Tensor]:
+def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, **limits: Any) -> tuple[Tensor, Tensor]:
     """Return the numbers that the model may answer, and their log probabilities with a graph, (E, L) float64 each.
 
     Several token sequences that write one number are several entries. What an example lacks is 0 with the log
@@ -170,7 +168,7 @@ def expected_error(
 
 def search(
     model: Any,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Any],
     tokens: NumberTokens,
     *,
     num_beams: int,
@@ -246,15 +244,17 @@ def _longer_texts(
 class Stepper:
     """Logits of the next token, with a key-value cache whose rows are selected anew at every step.
 
-    ``inputs``: input_ids and attention_mask (R, S), for a decoder padded on the left.
+    ``inputs``: input_ids and attention_mask (R, S), for a decoder padded on the left. A part of them that was read
+    before may be given as ``past_key_values``, which the mask goes over, too; and what an encoder read as ``encoded``.
     """
 
-    def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:
-        self.model, self.cache = model, None
+    def __init__(self, model: Any, inputs: Mapping[str, Any]) -> None:
+        self.model, self.cache = model, inputs.get("past_key_values")
         self.ids, self.mask = inputs["input_ids"], inputs["attention_mask"]
-        self.encoded: Tensor | None = None
+        self.encoded: Tensor | None = inputs.get("encoded")
         if model.config.is_encoder_decoder:
-            self.encoded = model.get_encoder()(input_ids=self.ids, attention_mask=self.mask)[0]
+            if self.encoded is None:
+                self.encoded = model.get_encoder()(input_ids=self.ids, attention_mask=self.mask)[0]
             self.ids = self.mask.new_full((len(self.mask), 1), model.config.decoder_start_token_id)
         self.accepted = inspect.signature(model.forward).parameters
 

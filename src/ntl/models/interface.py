@@ -19,19 +19,21 @@ SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_ca
 
 
 def hidden_states(
-    model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor | None = None
+    model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor | None = None, **given: Any
 ) -> Tensor:
     """Return the last hidden states (B, T, D), which the head reads, without computing logits.
 
     ``model`` is of transformers, or a PeftModel whose adapters are inside the model, as those of LoRA; ``input_ids``
     and ``attention_mask`` are (B, S). An encoder-decoder has ``decoder_input_ids`` (B, T); for a decoder, T = S.
+    ``given`` are further inputs of a decoder, or the ``encoder_outputs`` where they are there.
     """
     model = _unwrapped(model)
+    inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
     if decoder_input_ids is None:
-        return model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
-    encoded = model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask)[0]
-    given = {"encoder_hidden_states": encoded, "encoder_attention_mask": attention_mask}
-    return model.get_decoder()(input_ids=decoder_input_ids, use_cache=False, **given)[0]
+        return model.base_model(**inputs, **{"use_cache": False, **given})[0]
+    encoded = (given.get("encoder_outputs") or model.get_encoder()(**inputs))[0]
+    read = {"encoder_hidden_states": encoded, "encoder_attention_mask": attention_mask}
+    return model.get_decoder()(input_ids=decoder_input_ids, use_cache=False, **read)[0]
 
 
 def lm_head(model: Any) -> LMHead:

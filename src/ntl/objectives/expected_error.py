@@ -3,12 +3,15 @@
 Shapes: B batch, T sequence length, E rows whose answer is a number.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from ntl.config.loss import ExpectedErrorConfig
 from ntl.losses import JointLoss
@@ -49,12 +52,13 @@ class ExpectedError(NextToken):
         counts: Tensor | None = None,
     ) -> JointLoss:
         """As `NextToken.forward`, without weights of labels."""
-        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts)
+        read = self._read_once(input_ids, attention_mask)
+        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts, **read)
         targets = self._targets(labels)
         errors_B = joint.total.new_zeros(len(labels))
         if targets:
             rows = torch.tensor([*targets], device=labels.device)
-            prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows])
+            prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows], rows, read)
             values, log_masses = self.masses(self.model, prompts)
             try:
                 errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
@@ -83,12 +87,31 @@ class ExpectedError(NextToken):
                 found[row] = float(number)
         return found
 
-    def _prompts(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return the inputs of each row, (E, S), and of a decoder those up to the first label, padded on the left."""
+    def _read_once(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
+        """Return the further inputs of the model's forward pass which leave there what the answers' prefixes read.
+
+        A decoder's cache holds labels, too, which can be masked only where it is of full attention.
+        """
         if self.model.config.is_encoder_decoder:
-            return {"input_ids": input_ids, "attention_mask": attention_mask}
+            encoder: Any = self.model.get_encoder()
+            return {"encoder_outputs": (encoder(input_ids=input_ids, attention_mask=attention_mask)[0],)}
+        cache = DynamicCache(config=self.model.config)
+        is_plain = all(type(layer) is DynamicLayer for layer in cache.layers)
+        return {"past_key_values": cache, "use_cache": True} if is_plain else {}
+
+    def _prompts(
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, rows: Tensor, read: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the inputs of ``masses``: a row's prompt is its input, of a decoder up to the first label."""
+        if self.model.config.is_encoder_decoder:
+            encoded = read["encoder_outputs"][0][rows]
+            return {"input_ids": input_ids, "attention_mask": attention_mask, "encoded": encoded}
         first = (labels != IGNORE_INDEX).long().argmax(-1, keepdim=True)
         is_prompt = (torch.arange(labels.shape[1], device=labels.device) <= first) & attention_mask.bool()
+        if read:  # the last token of a prompt is read again, for its logits
+            read["past_key_values"].batch_select_indices(rows)
+            mask = F.pad(is_prompt.scatter(1, first, False).long(), (0, 1), value=1)
+            return {"input_ids": input_ids.gather(1, first), "attention_mask": mask, **read}
         prompts = [row[own] for row, own in zip(input_ids, is_prompt, strict=True)]
         masks = [torch.ones_like(each) for each in prompts]
         padded = (pad_sequence(each, batch_first=True, padding_side="left") for each in (prompts, masks))

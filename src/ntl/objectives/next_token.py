@@ -92,6 +92,7 @@ class NextToken(nn.Module):
         decoder_input_ids: Tensor | None = None,
         counts: Tensor | None = None,
         loss_weights: Tensor | None = None,
+        **given: Any,
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
@@ -104,14 +105,16 @@ class NextToken(nn.Module):
             counts: (2,), the denominators of the total in training. If not given, they are the counts of this batch,
                 and the implementation is ``reference``, as in evaluation.
             loss_weights: (B, T) or (B, T, 2), as of ``ntl.losses.ce_ntl``; the counts are then sums of weights.
+            given: Further inputs of the model.
         """
         how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
-            hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
+            hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids, **given)
             return self._joint_loss(hidden_BTD, labels, counts, loss_weights, how, lm_head(self.model))
         more: dict[str, Any] = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         more |= {"output_router_logits": self.training} if self.router_weight else {}
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **more)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": False}
+        output = self.model(**{**inputs, **more, **given})
         return self._from_logits(output.logits, labels, counts, loss_weights, how, output)
 
     def _from_logits(
