@@ -3,13 +3,12 @@
 Shapes: B batch, T sequence length, E rows whose answer is a number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -30,15 +29,7 @@ class ExpectedError(NextToken):
     the functions of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
     """
 
-    def __init__(
-        self,
-        config: ExpectedErrorConfig,
-        *,
-        tokens: Any,
-        masses: Callable[..., tuple[Tensor, Tensor]],
-        error: Callable[..., Tensor],
-        **given: Any,
-    ) -> None:
+    def __init__(self, config: ExpectedErrorConfig, *, tokens: Any, masses: Any, error: Any, **given: Any) -> None:
         super().__init__(config, **given)
         self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
@@ -88,14 +79,12 @@ class ExpectedError(NextToken):
         return found
 
     def _read_once(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
-        """Return the further inputs of the model's forward pass which leave there what the answers' prefixes read.
-
-        A decoder's cache holds labels, too, which can be masked only where it is of full attention.
-        """
+        """Return further inputs of the model's forward pass, which keep what the answers' prefixes read there."""
         if self.model.config.is_encoder_decoder:
             encoder: Any = self.model.get_encoder()
             return {"encoder_outputs": (encoder(input_ids=input_ids, attention_mask=attention_mask)[0],)}
         cache = DynamicCache(config=self.model.config)
+        # The cache holds labels, too, which can be masked only where it is of full attention.
         is_plain = all(type(layer) is DynamicLayer for layer in cache.layers)
         return {"past_key_values": cache, "use_cache": True} if is_plain else {}
 
@@ -112,7 +101,5 @@ class ExpectedError(NextToken):
             read["past_key_values"].batch_select_indices(rows)
             mask = F.pad(is_prompt.scatter(1, first, False).long(), (0, 1), value=1)
             return {"input_ids": input_ids.gather(1, first), "attention_mask": mask, **read}
-        prompts = [row[own] for row, own in zip(input_ids, is_prompt, strict=True)]
-        masks = [torch.ones_like(each) for each in prompts]
-        padded = (pad_sequence(each, batch_first=True, padding_side="left") for each in (prompts, masks))
-        return dict(zip(("input_ids", "attention_mask"), padded, strict=True))
+        order = is_prompt.int().argsort(dim=1, stable=True)  # padding on the left
+        return {"input_ids": input_ids.gather(1, order), "attention_mask": is_prompt.gather(1, order).long()}

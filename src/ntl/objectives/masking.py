@@ -225,21 +225,15 @@ class MaskedInput(Masking, TrainerCallback):
         told: list[Any] = []
         if self.entropies:
             if any(self.entropies not in each for each in features):
-                raise ValueError(
-                    f"no {self.entropies!r} in a row; a Trainer needs remove_unused_columns=False to keep it"
-                )
+                raise ValueError(f"no {self.entropies!r} in a row; a Trainer needs remove_unused_columns=False")
             told = [each[self.entropies] for each in features]
             if [len(each) for each in told] != [len(each.get("input_ids", each[self.entropies])) for each in features]:
-                raise ValueError(
-                    f"{self.entropies!r} must be a number for each token of a row, as long as its input_ids"
-                )
+                raise ValueError(f"{self.entropies!r} must be a number for each token, as long as its input_ids")
             features = [{name: each[name] for name in each if name != self.entropies} for each in features]
         batch = self.collator(features)
         if self.config.copy != "none":
             batch = self._copied(batch)
-        ids, attended, documents = (
-            each.numpy() for each in (batch["input_ids"], _attended(batch), document_ids(batch))
-        )
+        ids, attended, documents = map(Tensor.numpy, (batch["input_ids"], _attended(batch), document_ids(batch)))
         rows, columns = np.indices(ids.shape)
         starts = np.diff(documents, axis=1, prepend=-1) != 0
         places = columns - np.maximum.accumulate(np.where(starts, columns, 0), axis=1)

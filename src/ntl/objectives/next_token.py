@@ -192,11 +192,7 @@ class NextToken(nn.Module):
         return (labelled, numbers) if weights is None else (weights[0], weights[1] * numbers)
 
     def _sum(
-        self,
-        loss: Callable[..., Tensor],
-        inputs: Tensor | NumberRows,
-        labels: Tensor,
-        weights: Tensor | None,
+        self, loss: Callable[..., Tensor], inputs: Tensor | NumberRows, labels: Tensor, weights: Tensor | None
     ) -> Tensor:
         vocab = self._number_vocab_on(labels.device)
         if self.training and weights is None:
@@ -205,10 +201,9 @@ class NextToken(nn.Module):
         if not self.training:
             return losses.sum(-1)
         # The order of a sum without weights, so that weights of 1 change no bit.
-        is_base = loss is self.terms.base
-        index = (
-            (labels != IGNORE_INDEX).nonzero(as_tuple=True) if is_base else number_index(labels, vocab, IGNORE_INDEX)[0]
-        )
+        if loss is self.terms.base:
+            return losses[labels != IGNORE_INDEX].sum()
+        index = number_index(labels, vocab, IGNORE_INDEX)[0]
         return (losses if index is None else losses[index]).sum()
 
     def _number_vocab_on(self, device: torch.device) -> NumberVocabulary:
