@@ -1,5 +1,7 @@
 """README and the pages of docs/: links, length, and what they say was never run."""
 
+import csv
+import json
 import re
 from pathlib import Path
 
@@ -57,3 +59,20 @@ def test_what_the_readme_says_was_never_run_has_no_table() -> None:
     tables = [path.stem for path in (ROOT / "results" / "tables").glob("*.md")]
     assert len(tables) > 10
     assert [stem for stem in tables if stem.endswith(("_paper", "_small"))] == []
+
+
+def test_the_page_on_speed_has_the_numbers_of_its_files() -> None:
+    """Of two of them, whose rows are typed by hand: each ratio with its quartiles, and the memory beside it."""
+    page, folder = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"), ROOT / "results" / "benchmarks"
+    with (folder / "linear.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
+    numbers = [{name: float(row[name]) for name in ("ratio", "ratio_low", "ratio_high", "peak_mib")} for row in rows]
+    text = "| 0.0 | {} | {ratio:.2f} [{ratio_low:.2f}, {ratio_high:.2f}] | {peak_mib:.0f} |"
+    said = [text.format(row["loss"], **found) for row, found in zip(rows, numbers, strict=True)]
+    assert len(said) == 5
+    assert [line for line in said if line not in page] == []
+    one_digit, _, two_digits, _ = (
+        1 / row["speed_ratio"] for row in json.loads((folder / "expected_error.json").read_text())
+    )
+    assert f"takes {one_digit:.2f} times as long with ten prefixes" in " ".join(page.split())
+    assert f"SmolLM2, {two_digits:.1f} times with 16" in " ".join(page.split())

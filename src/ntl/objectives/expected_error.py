@@ -44,7 +44,7 @@ class ExpectedError(NextToken):
     ) -> JointLoss:
         """As `NextToken.forward`, without weights of labels."""
         read = self._read_once(input_ids, attention_mask)
-        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts, **read)
+        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts, given=read)
         targets = self._targets(labels)
         errors_B = joint.total.new_zeros(len(labels))
         if targets:

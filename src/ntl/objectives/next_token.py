@@ -92,7 +92,7 @@ class NextToken(nn.Module):
         decoder_input_ids: Tensor | None = None,
         counts: Tensor | None = None,
         loss_weights: Tensor | None = None,
-        **given: Any,
+        given: Mapping[str, Any] | None = None,
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total.
 
@@ -109,12 +109,12 @@ class NextToken(nn.Module):
         """
         how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
-            hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids, **given)
+            hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids, **(given or {}))
             return self._joint_loss(hidden_BTD, labels, counts, loss_weights, how, lm_head(self.model))
-        more: dict[str, Any] = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
+        more: dict[str, Any] = {"use_cache": False, **(given or {})}
+        more |= {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         more |= {"output_router_logits": self.training} if self.router_weight else {}
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": False}
-        output = self.model(**{**inputs, **more, **given})
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, **more)
         return self._from_logits(output.logits, labels, counts, loss_weights, how, output)
 
     def _from_logits(
