@@ -62,15 +62,29 @@ def test_what_the_readme_says_was_never_run_has_no_table() -> None:
 
 
 def test_the_page_on_speed_has_the_numbers_of_its_files() -> None:
-    """Of two of them, whose rows are typed by hand: each ratio with its quartiles, and the memory beside it."""
+    """Of those whose figures are typed by hand: each ratio with its quartiles, and the memory beside it."""
     page, folder = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"), ROOT / "results" / "benchmarks"
-    with (folder / "linear.csv").open(encoding="utf-8") as stream:
-        rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
-    numbers = [{name: float(row[name]) for name in ("ratio", "ratio_low", "ratio_high", "peak_mib")} for row in rows]
-    text = "| 0.0 | {} | {ratio:.2f} [{ratio_low:.2f}, {ratio_high:.2f}] | {peak_mib:.0f} |"
-    said = [text.format(row["loss"], **found) for row, found in zip(rows, numbers, strict=True)]
+
+    def ratios(name: str, *columns: str) -> dict[tuple[str, ...], str]:
+        with (folder / name).open(encoding="utf-8") as stream:
+            rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
+        numbers = ("ratio", "ratio_low", "ratio_high")
+        text = "{:.2f} [{:.2f}, {:.2f}]"
+        return {
+            tuple(row[each] for each in columns): text.format(*(float(row[each]) for each in numbers)) for row in rows
+        }
+
+    linear = ratios("linear.csv", "loss", "peak_mib")
+    said = [f"| 0.0 | {loss} | {ratio} | {float(peak):.0f} |" for (loss, peak), ratio in linear.items()]
     assert len(said) == 5
     assert [line for line in said if line not in page] == []
+    rivals, kernels = (
+        ratios("rivals.csv", "share", "loss", "part"),
+        ratios("kernels.csv", "model", "attention", "precision"),
+    )
+    assert f"NTL-WAS took {rivals['0.8', 'ntl_was', 'forward+backward']}" in page
+    assert f"EMO {rivals['0.8', 'emo', 'forward+backward']}" in page
+    assert f"{kernels['llama_tiny', 'fused', 'float32']} of a step in bfloat16" in page
     one_digit, _, two_digits, _ = (
         1 / row["speed_ratio"] for row in json.loads((folder / "expected_error.json").read_text())
     )
