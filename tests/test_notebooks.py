@@ -77,7 +77,7 @@ def test_a_notebook_shows_what_it_computes(path: Path, monkeypatch: pytest.Monke
 
 def test_the_readme_points_to_each_and_the_table_is_the_committed_one() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(PATHS) == 4
+    assert len(PATHS) == 5
     assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in readme] == []
     shown = committed("2_from_record_to_table.ipynb")
     assert shown.endswith((ROOT / "results" / "tables" / "evidence_tiny.md").read_text(encoding="utf-8"))
