@@ -321,7 +321,8 @@ def _of_hidden(
     """
     weight, bias, dtype = head.weight.detach(), head.bias, rows.base.dtype
     hidden_grad = torch.empty_like(hidden_CD) if needed[0] else None
-    weight_grad = torch.zeros_like(weight, dtype=dtype) if needed[1] else None
+    fresh = torch.empty_like if len(hidden_CD) and dtype == hidden_CD.dtype else torch.zeros_like
+    weight_grad = fresh(weight, dtype=dtype) if needed[1] else None
     bias_grad = torch.zeros_like(bias, dtype=dtype) if bias is not None and needed[2] else None
     step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
     for place, own in enumerate(rows.split(step) if len(hidden_CD) else []):
@@ -337,7 +338,7 @@ def _of_hidden(
         if hidden_grad is not None:
             torch.mm(gradient_BV, weight, out=hidden_grad[chunk])
         if weight_grad is not None and weight_grad.dtype == gradient_BV.dtype:
-            weight_grad.addmm_(gradient_BV.t(), hidden_CD[chunk])
+            weight_grad.addmm_(gradient_BV.t(), hidden_CD[chunk], beta=min(place, 1))
         elif weight_grad is not None:
             weight_grad += gradient_BV.t() @ hidden_CD[chunk]
         del logits_BV, gradient_BV  # frees them before the next chunk is computed
