@@ -83,7 +83,9 @@ def dequantize(file: Path, folder: Path) -> None:
     quantization = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(**where, quantization_config=quantization, dtype=torch.float32)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(**where)
+    tokenizer.init_kwargs["local_files_only"] = False  # HF_HUB_OFFLINE must not change its files, and runs' ids with them
+    tokenizer.save_pretrained(folder)
     (folder / ORIGIN).write_text(f"{SAYS}\n", encoding="utf-8")
 
 

@@ -125,9 +125,9 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
         for key, value in leaves(record.config).items():
             group = key.split(".")[0]
             if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
-                # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
+                # The seed may draw the data, and name base and tokenizer, too: rows are then compared seed by seed.
                 # What comes with a model's head, or with a loss that is an objective, is compared among runs with it.
-                seed = record.seed if key == "base" or key.endswith(".seed") else 0
+                seed = record.seed if key in ("base", "tokenizer.path") or key.endswith(".seed") else 0
                 place = key, seed, source if group in ("objective", "decoding") else ""
                 values.setdefault(place, set()).add(json.dumps(value))
     return sorted({key for (key, *_), found in values.items() if len(found) > 1})
