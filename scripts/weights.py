@@ -84,7 +84,7 @@ def dequantize(file: Path, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(**where, quantization_config=quantization, dtype=torch.float32)
     model.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(**where)
-    tokenizer.init_kwargs["local_files_only"] = False  # HF_HUB_OFFLINE must not change its files, and runs' ids with them
+    tokenizer.init_kwargs["local_files_only"] = False  # or HF_HUB_OFFLINE would change its files, and runs' ids
     tokenizer.save_pretrained(folder)
     (folder / ORIGIN).write_text(f"{SAYS}\n", encoding="utf-8")
 
