@@ -58,6 +58,13 @@ def test_any_other_difference_is_named() -> None:
     assert remarks(config(record("ce", 1), "trainer", bf16=False), more)[0] == UNFAIR.format("trainer.bf16, trainer.lr")
 
 
+def test_a_tokenizer_that_differs_from_seed_to_seed_is_compared_within_a_seed() -> None:
+    runs = [record(loss, seed) for loss in ("ce", "was") for seed in (1, 2)]
+    runs = [config(run, "tokenizer", path=f"sha256:{run.seed}") for run in runs]
+    assert remarks(*runs)[:-1] == []
+    assert remarks(*runs[:-1], config(runs[-1], "tokenizer", path="sha256:1"))[0] == UNFAIR.format("tokenizer.path")
+
+
 def test_an_objective_that_a_loss_brings_is_compared_among_runs_of_that_loss() -> None:
     own = {"name": "expected_error", "families": "number"}
     brought = config(config(record("was", 1), "objective", **own), "loss", name="expected_error")

@@ -125,6 +125,8 @@ def test_from_a_package_to_a_folder(
     assert tokenizer.tokenize("in 120") == ["in", "Ġ", "1", "2", "0"]
     assert tokenizer.chat_template
     assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|im_end|>", "<|im_end|>")
+    # Tests set HF_HUB_OFFLINE, and the files are those that a machine with a hub writes.
+    assert json.loads((made / "tokenizer_config.json").read_text())["local_files_only"] is False
     # What is there is left alone.
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
