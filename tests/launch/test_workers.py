@@ -33,8 +33,9 @@ def test_failures_and_kills_do_not_stop_the_others(
         "",
     ]
     assert lines[0] == "7 runs in 1 worker process."
-    assert lines[1] == f"  running: {runs[0].id} 0/{runs[0].steps}"
     ended = [line for line in lines[1:] if not line.startswith("  running: ")]
+    # A run that ends within a moment is never shown.
+    assert {*lines[1:]} - {*ended} <= {f"  running: {run.id} 0/{run.steps}" for run in runs}
     assert [line[:5] for line in ended] == [f"[{n}/7]" for n in range(1, 8)]
     assert ended[1].startswith(f"[2/7] {runs[1].id}: FAILED after ")
     # One process made them all, until it was killed; it has all cores.
