@@ -78,9 +78,8 @@ class MultiTokenPrediction(NextToken):
     ) -> None:
         super().__init__(config, model=model, terms=terms, number_vocab=number_vocab)
         self.settings = config
-        self.num_heads = config.heads
+        self.num_heads, self.progress = config.heads, 0.0
         self.weights = list(config.head_weights) or [1.0] * config.heads
-        self.progress = 0.0
         checked_lm_head(model)
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
