@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS = ROOT / "results" / "benchmarks"
 PAGES = [
     ROOT / "README.md",
     ROOT / "data" / "README.md",
@@ -61,32 +62,50 @@ def test_what_the_readme_says_was_never_run_has_no_table() -> None:
     assert [stem for stem in tables if stem.endswith(("_paper", "_small"))] == []
 
 
+def measured(name: str) -> list[dict[str, str]]:
+    with (BENCHMARKS / name).open(encoding="utf-8") as stream:
+        return list(csv.DictReader(line for line in stream if not line.startswith("#")))
+
+
+def interval(row: dict[str, str], column: str) -> str:
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*(float(row[column + end]) for end in ("", "_low", "_high")))
+
+
 def test_the_page_on_speed_has_the_numbers_of_its_files() -> None:
     """Of those whose figures are typed by hand: each ratio with its quartiles, and the memory beside it."""
-    page, folder = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"), ROOT / "results" / "benchmarks"
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 
     def ratios(name: str, *columns: str) -> dict[tuple[str, ...], str]:
-        with (folder / name).open(encoding="utf-8") as stream:
-            rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
-        numbers = ("ratio", "ratio_low", "ratio_high")
-        text = "{:.2f} [{:.2f}, {:.2f}]"
-        return {
-            tuple(row[each] for each in columns): text.format(*(float(row[each]) for each in numbers)) for row in rows
-        }
+        return {tuple(row[each] for each in columns): interval(row, "ratio") for row in measured(name)}
 
     linear = ratios("linear.csv", "loss", "peak_mib")
     said = [f"| 0.0 | {loss} | {ratio} | {float(peak):.0f} |" for (loss, peak), ratio in linear.items()]
     assert len(said) == 5
     assert [line for line in said if line not in page] == []
-    rivals, kernels = (
-        ratios("rivals.csv", "share", "loss", "part"),
-        ratios("kernels.csv", "model", "attention", "precision"),
-    )
+    rivals = ratios("rivals.csv", "share", "loss", "part")
+    kernels = ratios("kernels.csv", "model", "attention", "precision")
     assert f"NTL-WAS took {rivals['0.8', 'ntl_was', 'forward+backward']}" in page
     assert f"EMO {rivals['0.8', 'emo', 'forward+backward']}" in page
     assert f"{kernels['llama_tiny', 'fused', 'float32']} of a step in bfloat16" in page
     one_digit, _, two_digits, _ = (
-        1 / row["speed_ratio"] for row in json.loads((folder / "expected_error.json").read_text())
+        1 / row["speed_ratio"] for row in json.loads((BENCHMARKS / "expected_error.json").read_text())
     )
     assert f"takes {one_digit:.2f} times as long with ten prefixes" in " ".join(page.split())
     assert f"SmolLM2, {two_digits:.1f} times with 16" in " ".join(page.split())
+
+
+def test_the_page_on_objectives_has_the_numbers_of_its_files() -> None:
+    """The table of drafts, and what a head costs over the floor."""
+    page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+    drafts = measured("speculative.csv")
+    columns = ("tokens_per_forward", "accepted_head2", "accepted_head3", "verify", "draft", "bound")
+    said = []
+    for row in drafts:
+        cells = [row["batch"], row["heads"], *(row[name] and f"{float(row[name]):.2f}" for name in columns)]
+        same = f"{row['same_answers']}/{row['answers']}"
+        said.append(f"| {' | '.join([*cells, interval(row, 'speedup'), same])} |")
+    assert len(said) == 4
+    assert [line for line in said if line not in page] == []
+    over = [float(row["over_floor"]) for row in measured("mtp_floor.csv")]
+    assert max(abs(each - 1) for each in over) < 0.02
+    assert "both within 2% of it" in " ".join(page.split())

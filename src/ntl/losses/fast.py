@@ -321,7 +321,8 @@ def _of_hidden(
     """
     weight, bias, dtype = head.weight.detach(), head.bias, rows.base.dtype
     hidden_grad = torch.empty_like(hidden_CD) if needed[0] else None
-    fresh = torch.empty_like if len(hidden_CD) and dtype == hidden_CD.dtype else torch.zeros_like
+    in_place = dtype == hidden_CD.dtype and len(hidden_CD) > 0  # the first chunk is written, not added to zeros
+    fresh = torch.empty_like if in_place else torch.zeros_like
     weight_grad = fresh(weight, dtype=dtype) if needed[1] else None
     bias_grad = torch.zeros_like(bias, dtype=dtype) if bias is not None and needed[2] else None
     step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
@@ -337,7 +338,7 @@ def _of_hidden(
         gradient_BV = gradient_BV.to(hidden_CD.dtype)
         if hidden_grad is not None:
             torch.mm(gradient_BV, weight, out=hidden_grad[chunk])
-        if weight_grad is not None and weight_grad.dtype == gradient_BV.dtype:
+        if weight_grad is not None and in_place:
             weight_grad.addmm_(gradient_BV.t(), hidden_CD[chunk], beta=min(place, 1))
         elif weight_grad is not None:
             weight_grad += gradient_BV.t() @ hidden_CD[chunk]
