@@ -1,0 +1,110 @@
+"""On a GPU: every loss and its gradient are those of the CPU in float64, and number losses never wait for the host."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from loss_cases import DIGITS, KINDS, WIDTH, batch, weights_of
+from torch import Tensor
+
+from ntl.benchmarks.losses import token_losses
+from ntl.config import compose
+from ntl.losses import ce_ntl, linear_ce_ntl
+from ntl.losses.kinds import Terms, kinds
+from ntl.objectives.next_token import terms_of
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+DOORS: dict[str, dict[str, Any]] = {name: {"implementation": name} for name in ("reference", "fused", "linear")}
+DOORS["in place"] = {"implementation": "fused", "inplace": True}
+KIND_NAMES = sorted({*kinds(), *KINDS})
+
+
+def inputs(device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hidden states, the weight of the head, and labels.
+
+    Every logit is a multiple of 1/16 below 16, which bfloat16 holds exactly: in each type it is the loss of the same
+    logits, and in half precision only gradients are rounded.
+    """
+    generator = torch.Generator().manual_seed(0)
+    hidden = 2.0 * torch.randint(2, (6, 11, 7), generator=generator) - 1
+    head = torch.randint(-32, 33, (WIDTH, 7), generator=generator) / 16
+    return hidden.to(device, dtype), head.to(device, dtype), batch((6, 11))[1].to(device)
+
+
+def options_of(kind: str) -> dict[str, Any]:
+    return {"embedding": inputs()[1]} if kind == "emo" else KINDS.get(kind, {})
+
+
+def computed(door: str, kind: str, device: str, dtype: torch.dtype, **how: Any) -> list[Tensor]:
+    """Return the total and its gradients on the CPU, with respect to hidden states and head, or to logits."""
+    hidden, head, labels = inputs(device, dtype)
+    loss, leaves = (linear_ce_ntl, [hidden, head]) if door == "linear" else (ce_ntl, [hidden @ head.T])
+    given = [leaf.requires_grad_().view_as(leaf) for leaf in leaves]  # what is computed in place must not be a leaf
+    total = loss(*given, labels, DIGITS.to(device), kind=kind, **options_of(kind), **how).total
+    (total * 1.7).backward()
+    found = [total.detach(), *(leaf.grad for leaf in leaves)]
+    assert [(each.device.type, each.dtype) for each in found[1:]] == [(device, dtype)] * len(leaves)
+    return [each.cpu().double() for each in found]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_every_kind_by_every_implementation(kind: str, dtype: torch.dtype) -> None:
+    for door, how in DOORS.items():
+        for weights in (None, weights_of(inputs()[2])):
+            expected = computed(door, kind, "cpu", torch.float64, loss_weights=weights, implementation="reference")
+            own = DOORS["reference"] if kind == "emo" else how  # emo has no other
+            found = computed(door, kind, "cuda", dtype, loss_weights=weights, **own)
+            torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=0)
+            for gradient, exact in zip(found[1:], expected[1:], strict=True):
+                if dtype == torch.float32:
+                    torch.testing.assert_close(gradient, exact, rtol=1e-4, atol=1e-6)
+                else:  # rounded two or three times, by at most 1/256
+                    assert (gradient - exact).norm() < 1e-2 * exact.norm(), door
+
+
+@pytest.mark.parametrize("name", token_losses())
+def test_the_total_of_every_loss_config(name: str) -> None:
+    config = compose([f"loss={name}"]).loss
+
+    def totals(device: str, dtype: torch.dtype) -> list[float]:
+        hidden, head, labels = inputs(device, dtype)
+        terms = terms_of(config, vocab := DIGITS.to(device), {"point_id": 2, "embedding": head})
+        ways = ("reference", "fused")[: 1 + terms.knows]
+        return [ce_ntl(hidden @ head.T, labels, vocab, kind=terms, implementation=how).total.item() for how in ways]
+
+    assert totals("cuda", torch.float32) == pytest.approx(totals("cpu", torch.float64), rel=1e-5)
+
+
+def waits(call: Callable[[], Any], mode: str = "warn") -> int:
+    """Return how often a call waits for the host; in the mode "error" that is one, where it waits."""
+    call()  # what is made once, such as the workspace of cuBLAS, may wait
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("called a synchronizing CUDA operation" in str(each.message) for each in told)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KIND_NAMES if kind != "emo"])  # which replaces CE
+def test_no_number_loss_waits_for_the_host(kind: str) -> None:
+    """Nor does its sum with CE by "fused"; CE by itself drops the ignored rows."""
+    hidden, head, labels = inputs("cuda", torch.float32)
+    logits, vocab, terms = (hidden @ head.T).requires_grad_(), DIGITS.to("cuda"), Terms.of(kind, 0.3, options_of(kind))
+    waits(lambda: ce_ntl(logits, labels, vocab, kind=terms, implementation="fused").total.backward(), "error")
+    if terms.numbers:
+        waits(lambda: terms.number(logits, labels, vocab).backward(), "error")
+
+
+def test_linear_waits_once() -> None:
+    hidden, head, labels = inputs("cuda", torch.float32)
+    leaves, vocab = [hidden.requires_grad_(), head.requires_grad_()], DIGITS.to("cuda")
+    assert (once := waits(labels.nonzero)) > 0
+    assert waits(lambda: linear_ce_ntl(*leaves, labels, vocab, implementation="linear").total.backward()) == once
