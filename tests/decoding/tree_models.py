@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from ntl.config import DecodingConfig
 from ntl.decoding import decode
@@ -49,7 +56,16 @@ def encoder_decoder(seed: int = 2, rows: int = V, layers: int = 2, spread: float
     return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=spread)).double().eval()
 
 
-MODELS = {"decoder": decoder, "encoder_decoder": encoder_decoder}
+def grouped_heads(seed: int = 3) -> Any:
+    """A decoder of rotary positions, with two heads of queries to one of keys."""
+    torch.manual_seed(seed)
+    shape = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
+    return LlamaForCausalLM(LlamaConfig(**shape, **heads, **tokens, initializer_range=0.4)).double().eval()
+
+
+MODELS = {"decoder": decoder, "grouped_heads": grouped_heads, "encoder_decoder": encoder_decoder}
 
 
 def prompts(model: Any, questions: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:

@@ -146,6 +146,7 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
 
 @pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
 def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
+    """And a decoder keeps it once: the prefixes of an example are one row."""
     objective, read = wrapped(make()).train(), []
     for each in objective.model.modules():
         if isinstance(each, torch.nn.Embedding) and each.num_embeddings == len(NAMES):
@@ -153,4 +154,9 @@ def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
     objective(**given, counts=objective.count(given["labels"]))
     ids = [given[name].shape for name in ("input_ids", "decoder_input_ids") if name in given]
     assert read[: len(ids)] == ids
-    assert {width for _, width in read[len(ids) :]} == {1}
+    start, *steps = read[len(ids) :]
+    assert start == (3, 1)  # three rows write a number
+    if make is decoder:
+        assert {rows for rows, _ in steps} == {3}
+    else:
+        assert {width for _, width in steps} == {1}

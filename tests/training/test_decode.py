@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from ntl.config import UserError, compose
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
+from ntl.decoding import point
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
@@ -89,6 +90,30 @@ def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path
     decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
     assert calls[0]["max_new_tokens"] == length
     assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
+
+
+def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where their batches differ; what is searched in another way is searched anew."""
+    search, prompts = point.read_numbers, []
+
+    def counted(model: Any, inputs: Any, *given: Any, **limits: Any) -> Any:
+        prompts.append(len(inputs["input_ids"]))
+        return search(model, inputs, *given, **limits)
+
+    monkeypatch.setattr(point, "read_numbers", counted)
+    made = parts("decoding=median", "beside=points", "decoding.batch_size=7")
+    total, searches, beside = len(made.rows("test")), {}, made.config.beside
+    own = decode_splits(made, ["test"], tmp_path / "own.jsonl", searches=searches)
+    found = decode.decode_additional(made, beside, tmp_path, searches)
+    assert sum(prompts) == total
+    assert found["test/mae@median"] == own.metrics["test/mae"]
+    for name in ("expectation", "median"):
+        decode_splits(made, ["test"], alone := tmp_path / f"{name}.jsonl", beside[name])
+        assert read_predictions(alone) == read_predictions(tmp_path / decode.predictions_name(beside[name]))
+    assert sum(prompts) == 3 * total
+    beside["median"].num_beams = 3
+    decode_splits(made, ["test"], alone, beside["median"], searches)
+    assert sum(prompts) == 4 * total
 
 
 def longest(parts: RunParts, split: str, part: str) -> int:

@@ -10,7 +10,6 @@ rejected drafts, and a mask hides what lies behind the token that attends. A row
 Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
 """
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +24,7 @@ from transformers import DynamicCache
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.decoding.batches import Answer, Example, Read, text_of_answer
+from ntl.decoding.tree import masks_refused
 from ntl.models.interface import end_ids, lm_head
 from ntl.models.mtp import Decoder, Heads
 from ntl.system.errors import UserError
@@ -32,7 +32,6 @@ from ntl.system.errors import UserError
 SPECULATION = "speculation"
 # A draft is one of this many first tokens, which are the most frequent ones of most vocabularies, or of the questions.
 FREQUENT = 8192
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def speculate(
@@ -69,16 +68,8 @@ def speculate(
 
 
 def _check(config: SpeculativeConfig, model: Any) -> None:
-    settings, other = model.config, {*(getattr(model.config, "layer_types", None) or ())} - {_FULL, _SLIDING}
-    if other:
-        why = f"layers of type {', '.join(sorted(other))} cannot be rolled back"
-    elif "position_ids" not in inspect.signature(Decoder(model).base.forward).parameters:
-        why = "it takes no positions, which differ from row to row"
-    elif (attention := getattr(settings, "_attn_implementation", None)) not in ("sdpa", "eager"):
-        why = f"attention by {attention} takes no mask that differs from row to row"
-    else:
-        return
-    raise UserError(f"decoding={config.name} model_type {settings.model_type}: {why}; use decoding=greedy.")
+    if why := masks_refused(model):
+        raise UserError(f"decoding={config.name} model_type {model.config.model_type}: {why}; use decoding=greedy.")
 
 
 def product(layer: Any, hidden: Tensor) -> Tensor:

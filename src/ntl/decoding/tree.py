@@ -9,8 +9,8 @@ mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.gen
 Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
 that are no number and to numbers that the search left out.
 
-Shapes: E examples, S prompt length, L numbers that were found for an example, W its prefixes, R prefixes of all
-examples, K tokens that occur in numbers, V vocabulary.
+Shapes: E examples, S prompt length, L numbers that were found for an example, W its prefixes, P their tokens, R
+prefixes of all examples, K tokens that occur in numbers, V vocabulary.
 """
 
 import inspect
@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.config.loss import ExpectedErrorConfig
@@ -27,6 +28,7 @@ from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE = -torch.inf
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 KINDS = ExpectedErrorConfig.__dataclass_fields__["kind"].metadata["choices"]
 DIGITS = frozenset("0123456789")
 SIGNS = frozenset("+-\N{MINUS SIGN}")
@@ -207,13 +209,12 @@ def search(
         width = int(best_EW.isfinite().sum(1).max())
         if not width:
             break
-        row_EW = live_EW.flatten().cumsum(0).view_as(live_EW) - 1
         total_EW, index_EW = best_EW[:, :width], index_EW[:, :width]
         parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
         state_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW]
         live_EW = total_EW.isfinite()
         texts = _longer_texts(texts, tokens, live_EW, parent_EW, token_EW)
-        logits_RV = steps.step(row_EW.gather(1, parent_EW)[live_EW], tokens.ids[token_EW[live_EW]])
+        logits_RV = steps.step(parent_EW, tokens.ids[token_EW], live_EW)
 
 
 def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
@@ -241,10 +242,25 @@ def _longer_texts(
     ]
 
 
-class Stepper:
-    """Logits of the next token, with a key-value cache whose rows are selected anew at every step.
+def masks_refused(model: Any) -> str:
+    """Return why a decoder takes no mask and position of its own for each token; "" where it does."""
+    config, other = model.config, {*(getattr(model.config, "layer_types", None) or ())} - {_FULL, _SLIDING}
+    if other:
+        return f"layers of type {', '.join(sorted(other))} cannot be rolled back"
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return "it takes no positions, which differ from row to row"
+    if (attention := getattr(config, "_attn_implementation", None)) not in ("sdpa", "eager"):
+        return f"attention by {attention} takes no mask that differs from row to row"
+    return ""
 
-    ``inputs``: input_ids and attention_mask (R, S), for a decoder padded on the left. A part of them that was read
+
+class Stepper:
+    """Logits of the next token of every prefix, with a cache of keys and values.
+
+    A decoder reads the prefixes of an example as more tokens of one row, each with a mask that hides what it does not
+    continue: the prompt is in the cache once. Where that cannot be, each prefix is a row with a copy of all before it.
+
+    ``inputs``: input_ids and attention_mask (E, S), for a decoder padded on the left. A part of them that was read
     before may be given as ``past_key_values``, which the mask goes over, too; and what an encoder read as ``encoded``.
     """
 
@@ -257,35 +273,62 @@ class Stepper:
                 self.encoded = model.get_encoder()(input_ids=self.ids, attention_mask=self.mask)[0]
             self.ids = self.mask.new_full((len(self.mask), 1), model.config.decoder_start_token_id)
         self.accepted = inspect.signature(model.forward).parameters
+        windowed = getattr(model.config, "sliding_window", None)  # its cache drops tokens by their number
+        self.in_one_row = self.encoded is None and not windowed and not masks_refused(model)
+        # The examples that are read on; of their last prefixes, which exist, and which of the tokens behind the prompt
+        # each consists of.
+        self.rows = torch.arange(len(self.mask), device=self.mask.device)
+        self.live_EW = torch.ones_like(self.mask[:, :1], dtype=torch.bool)
+        self.path_EWP = self.live_EW.new_zeros(len(self.mask), 1, 0)
 
     def start(self) -> Tensor:
-        """Logits (R, V) of the first token of every answer; one row per prompt."""
-        return self._forward(self.ids)
+        """Logits (E, V) of the first token of every answer."""
+        # Padding is on the left: positions count tokens only, as in training.
+        positions = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -self.ids.shape[1] :]
+        return self._forward(self.ids, self.mask, positions, logits_to_keep=1)[:, -1]
 
-    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Logits (R, V) after ``tokens`` (R,), where row i continues row ``rows[i]`` of the step before."""
+    def step(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor) -> Tensor:
+        """Logits (R, V) of the ``live`` prefixes: those of the step before, at ``parent``, and a token each."""
+        if self.in_one_row:
+            return self._step_in_one_row(parent_EW, token_EW, live_EW)
+        row_EW = self.live_EW.flatten().cumsum(0).view_as(self.live_EW) - 1
+        self._keep(row_EW.gather(1, parent_EW)[live_EW])
+        self.live_EW = live_EW
+        if self.encoded is None:
+            self.mask = F.pad(self.mask, (0, 1), value=1)
+        return self._forward(token_EW[live_EW][:, None], self.mask, self.mask.sum(1, keepdim=True) - 1)[:, -1]
+
+    def _step_in_one_row(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor) -> Tensor:
+        if not (going := live_EW[self.rows].any(1)).all():
+            self._keep(kept := going.nonzero()[:, 0])
+            self.rows, self.path_EWP = self.rows[kept], self.path_EWP[kept]
+        parent_EW, token_EW, live_EW = parent_EW[self.rows], token_EW[self.rows], live_EW[self.rows]
+        path_EWP = self.path_EWP.gather(1, parent_EW[:, :, None].expand(-1, -1, self.path_EWP.shape[2]))
+        own_EWW = torch.eye(token_EW.shape[1], dtype=torch.bool, device=token_EW.device).expand(len(token_EW), -1, -1)
+        self.path_EWP = torch.cat([path_EWP, own_EWW], dim=2)
+        seen_EWC = torch.cat([self.mask[:, None].bool().expand(-1, token_EW.shape[1], -1), self.path_EWP], dim=2)
+        mask_EWC = torch.zeros(seen_EWC.shape, dtype=self.model.dtype, device=seen_EWC.device)
+        mask_EWC.masked_fill_(~seen_EWC, torch.finfo(self.model.dtype).min)
+        positions_EW = (seen_EWC.sum(2) - 1).masked_fill(~live_EW, 0)
+        return self._forward(token_EW, mask_EWC[:, None], positions_EW)[live_EW]
+
+    def _keep(self, rows: Tensor) -> None:
         cache: Any = self.cache
         (getattr(cache, "batch_select_indices", None) or cache.reorder_cache)(rows)
         self.mask = self.mask[rows]
-        if self.encoded is None:
-            self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
-        else:
-            self.encoded = self.encoded[rows]
-        return self._forward(tokens[:, None])
+        self.encoded = None if self.encoded is None else self.encoded[rows]
 
-    def _forward(self, ids: Tensor) -> Tensor:
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, **more: int) -> Tensor:
         if self.encoded is None:
-            # Padding is on the left: positions count tokens only, as in training.
-            positions = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             # Models without position_ids derive them from the mask; logits_to_keep saves computing the others.
-            options = {"position_ids": positions, "logits_to_keep": 1}
+            options = {"position_ids": positions, **more}
             given: dict[str, Any] = {name: value for name, value in options.items() if name in self.accepted}
             given["input_ids"] = ids
         else:
             given = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
-        output = self.model(attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **given)
+        output = self.model(attention_mask=mask, past_key_values=self.cache, use_cache=True, **given)
         self.cache = getattr(output, "past_key_values", None)
         if self.cache is None:
             kind = self.model.config.model_type
             raise UserError(f"decoding: {kind} has no cache of keys and values, which it needs; use decoding=greedy.")
-        return output.logits[:, -1]
+        return output.logits

@@ -140,14 +140,14 @@ def decode_examples(
 ) -> list[Answer]:
     """Decode encoded examples, with lines of progress if there is a ``label``: the answers, in their order.
 
-    Each rank decodes a share and returns all answers; every rank must call this. ``options`` of
-    `ntl.decoding.batches.decode` stand in place of the run's length of answers and chat template.
+    Each rank decodes a share and returns all answers; every rank must call this. ``options`` are those of
+    `ntl.decoding.batches.decode`; with ``max_new_tokens`` the run's own length and chat template are not used.
     """
     rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
     share = range(rank, len(examples), ranks)  # dealt in turn: examples are sorted by length
     chosen: list[Any] = [examples[index] for index in share]
     how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
-    if not options:
+    if "max_new_tokens" not in options:
         how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
     if isinstance(examples, Packed):
         how["collate"] = parts.collator
@@ -208,24 +208,33 @@ def predictions_name(decoding: DecodingConfig, *more: str) -> str:
     return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 
-def decode_additional(parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path) -> dict[str, float]:
+def decode_additional(
+    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
+) -> dict[str, float]:
     """Decode in each of these ways, too: returns "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``."""
+    searches = {} if searches is None else searches
     found = {}
     for name, decoding in decodings.items():
         parts.say(f"decoding by {name}:")
         splits = splits_of(parts, decoding)
-        scores = decode_splits(parts, splits, folder / predictions_name(decoding), decoding)
+        scores = decode_splits(parts, splits, folder / predictions_name(decoding), decoding, searches)
         metrics = scores.metrics if scores else {}
         wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
         found |= {f"{key}@{name}": metrics[key] for key in wanted if key in metrics}
     return found
 
 
-def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: DecodingConfig | None = None) -> Any:
+def decode_splits(
+    parts: RunParts,
+    splits: Sequence[str],
+    path: Path,
+    decoding: DecodingConfig | None = None,
+    searches: dict[Any, Any] | None = None,
+) -> Any:
     """Decode all examples of the splits, write the predictions file, and score it from the file.
 
-    ``decoding`` is by default the run's own. Of several processes, each decodes a share; the first one writes and
-    scores, and the others return None.
+    ``decoding`` is by default the run's own; what one by number has found is in ``searches`` for the next. Of several
+    processes, each decodes a share; the first one writes and scores, and the others return None.
     """
     config = decoding or parts.config.decoding
     if own := own_settings(parts.model, config.num_beams):
@@ -235,10 +244,11 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
     if config.interval_rows:
         header["calibration"] = calibrate(parts, config, config.interval_rows).header
     rows: list[dict[str, Any]] = []
+    more = {"searches": searches} if isinstance(config, TreeConfig) else {}
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
         parts.warn_of_lost_text(split)
-        answers = decode_examples(parts, config, examples, split)
+        answers = decode_examples(parts, config, examples, split, **more)
         parts.say(f"decoded {split}: {len(texts):,} examples")
         if isinstance(examples, Packed):
             rows += _documents(split, texts, answers)

@@ -169,9 +169,9 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     trainer.gather_model()
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
-    splits = splits_of(parts, config.decoding)
-    scores = decode_splits(parts, splits, folder / PREDICTIONS)
-    additional = decode_additional(parts, config.beside, folder)
+    splits, searches = splits_of(parts, config.decoding), {}
+    scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
+    additional = decode_additional(parts, config.beside, folder, searches)
     if is_first:
         scores.metrics.update(additional)
         start = {"overrides": overrides, "values": values, "git": git}
