@@ -97,7 +97,7 @@ def _read_points(
     max_new_tokens: int,
     also: Sequence[int] = (),
     interval: float = 0.0,
-    searches: dict[Any, list[dict[str, float]]] | None = None,
+    searches: dict[Any, dict[str, float]] | None = None,
 ) -> Read:
     """``interval``: instead of quantiles, the mean and the central interval of this share of the probability.
 
