@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, prompts
 
 from ntl.config import UserError
-from ntl.decoding.tree import BARE, DEAD, ENDS, FRACTION, POINT, START, WHOLE, NumberTokens, advance, read_numbers
+from ntl.decoding.tree import (
+    BARE,
+    DEAD,
+    ENDS,
+    FRACTION,
+    POINT,
+    START,
+    WHOLE,
+    NumberTokens,
+    advance,
+    read_numbers,
+    reads_masks,
+)
 from ntl.numbers import parse_number
 
 NUMBER = re.compile(r"\s*[-+−]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
@@ -104,6 +116,10 @@ def test_a_wide_tree_is_the_full_enumeration(family: str) -> None:
     assert 0 < other < 1 - covered
     assert read(model, [question], max_new_tokens=1) == [{}]  # the limit includes the end token
     assert set(read(model, [question], max_new_tokens=2)[0]) == {"1", "2", "12"}
+
+
+def test_which_models_read_an_example_as_one_row() -> None:
+    assert [family for family in MODELS if reads_masks(MODELS[family]())] == ["decoder", "grouped_heads"]
 
 
 @pytest.mark.parametrize("family", MODELS)

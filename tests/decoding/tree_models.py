@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 from transformers import (
+    FalconConfig,
+    FalconForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -65,7 +67,15 @@ def grouped_heads(seed: int = 3) -> Any:
     return LlamaForCausalLM(LlamaConfig(**shape, **heads, **tokens, initializer_range=0.4)).double().eval()
 
 
-MODELS = {"decoder": decoder, "grouped_heads": grouped_heads, "encoder_decoder": encoder_decoder}
+def alibi(seed: int = 4) -> Any:
+    """A decoder that takes positions, and computes its own from a mask of two dimensions."""
+    torch.manual_seed(seed)
+    shape = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "alibi": True}
+    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
+    return FalconForCausalLM(FalconConfig(**shape, **tokens, initializer_range=0.4)).double().eval()
+
+
+MODELS = {"decoder": decoder, "grouped_heads": grouped_heads, "alibi": alibi, "encoder_decoder": encoder_decoder}
 
 
 def prompts(model: Any, questions: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:

@@ -148,6 +148,7 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
 def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
     """And a decoder keeps it once: the prefixes of an example are one row."""
     objective, read = wrapped(make()).train(), []
+    objective(**given, counts=objective.count(given["labels"]))  # what is tried once for a model is tried here
     for each in objective.model.modules():
         if isinstance(each, torch.nn.Embedding) and each.num_embeddings == len(NAMES):
             each.register_forward_hook(lambda _, ids, __: read.append(ids[0].shape))

@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE = -torch.inf
+_READS_MASKS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 KINDS = ExpectedErrorConfig.__dataclass_fields__["kind"].metadata["choices"]
 DIGITS = frozenset("0123456789")
@@ -254,6 +256,39 @@ def masks_refused(model: Any) -> str:
     return ""
 
 
+def _added(seen_EWC: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the mask (E, 1, W, C) that is added to the scores of attention."""
+    mask_EWC = torch.zeros(seen_EWC.shape, dtype=dtype, device=seen_EWC.device)
+    return mask_EWC.masked_fill_(~seen_EWC, torch.finfo(dtype).min)[:, None]
+
+
+def reads_masks(model: Any) -> bool:
+    """Return whether a decoder reads its cache through a mask of each token's own, tried once on three tokens.
+
+    Some ignore such a mask, or take positions from elsewhere. The third token, from which the second is hidden, must
+    have the logits that it has behind the first.
+    """
+    windowed = getattr(model.config, "sliding_window", None)  # its cache drops tokens by their number
+    if windowed or masks_refused(model):
+        return False
+    if model not in _READS_MASKS:
+        was_training = model.training
+        model.eval()
+        ids = torch.arange(3, device=model.device).clamp(max=model.config.vocab_size - 1)[None]
+        seen = torch.tensor([[[True, True, False], [True, False, True]]], device=model.device)
+        behind = {"position_ids": ids.new_ones(1, 2), "attention_mask": _added(seen, model.dtype)}
+        with torch.no_grad():
+            with_all, without = (model(each, use_cache=False).logits[0, -1] for each in (ids, ids[:, ::2]))
+            try:
+                cache = model(ids[:, :1], use_cache=True).past_key_values
+                found = model(ids[:, 1:], past_key_values=cache, use_cache=True, **behind).logits[0, -1]
+            except (ValueError, RuntimeError, IndexError):
+                found = with_all
+        model.train(was_training)
+        _READS_MASKS[model] = bool((found - without).norm() < 0.1 * (with_all - without).norm())
+    return _READS_MASKS[model]
+
+
 class Stepper:
     """Logits of the next token of every prefix, with a cache of keys and values.
 
@@ -273,8 +308,7 @@ class Stepper:
                 self.encoded = model.get_encoder()(input_ids=self.ids, attention_mask=self.mask)[0]
             self.ids = self.mask.new_full((len(self.mask), 1), model.config.decoder_start_token_id)
         self.accepted = inspect.signature(model.forward).parameters
-        windowed = getattr(model.config, "sliding_window", None)  # its cache drops tokens by their number
-        self.in_one_row = self.encoded is None and not windowed and not masks_refused(model)
+        self.in_one_row = self.encoded is None and reads_masks(model)
         # The examples that are read on; of their last prefixes, which exist, and which of the tokens behind the prompt
         # each consists of.
         self.rows = torch.arange(len(self.mask), device=self.mask.device)
@@ -307,10 +341,8 @@ class Stepper:
         own_EWW = torch.eye(token_EW.shape[1], dtype=torch.bool, device=token_EW.device).expand(len(token_EW), -1, -1)
         self.path_EWP = torch.cat([path_EWP, own_EWW], dim=2)
         seen_EWC = torch.cat([self.mask[:, None].bool().expand(-1, token_EW.shape[1], -1), self.path_EWP], dim=2)
-        mask_EWC = torch.zeros(seen_EWC.shape, dtype=self.model.dtype, device=seen_EWC.device)
-        mask_EWC.masked_fill_(~seen_EWC, torch.finfo(self.model.dtype).min)
         positions_EW = (seen_EWC.sum(2) - 1).masked_fill(~live_EW, 0)
-        return self._forward(token_EW, mask_EWC[:, None], positions_EW)[live_EW]
+        return self._forward(token_EW, _added(seen_EWC, self.model.dtype), positions_EW)[live_EW]
 
     def _keep(self, rows: Tensor) -> None:
         cache: Any = self.cache
