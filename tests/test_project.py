@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2400, "objectives": 1260, "training": 2795, "numbers": 600, "tokenizers": 720, "models": 1090},
-    **{"data": 3430, "decoding": 1080, "evaluation": 1400, "results": 3545, "launch": 790, "benchmarks": 960},
+    **{"data": 3430, "decoding": 1090, "evaluation": 1400, "results": 3545, "launch": 790, "benchmarks": 960},
     **{"config": 2650, "system": 750},
 }
 MAX_FILES = 143
