@@ -41,6 +41,14 @@ settings.load_profile("tests")
 get_absl_handler().python_handler.stream = sys.__stderr__
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of real data files that NTL_DATA_DIR names; without it the test is skipped."""

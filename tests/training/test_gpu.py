@@ -12,7 +12,7 @@ from ntl.results import RunRecord, read_record
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = pytest.mark.gpu
 ON_GPU = "device=cuda"
 ONE_STEP = ["trainer.max_steps=1", "trainer.logging_steps=1"]
 

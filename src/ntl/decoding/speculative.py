@@ -24,7 +24,7 @@ from transformers import DynamicCache
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.decoding.batches import Answer, Example, Read, text_of_answer
-from ntl.decoding.tree import masks_refused
+from ntl.decoding.tree import added_mask, masks_refused
 from ntl.models.interface import end_ids, lm_head
 from ntl.models.mtp import Decoder, Heads
 from ntl.system.errors import UserError
@@ -212,8 +212,6 @@ class Rows:
         width = int(columns_BW.max()) + 1
         every_C = torch.arange(width, device=columns_BW.device)
         seen_BWC = (every_C <= columns_BW[..., None]) & (every_C >= self.start_B[:, None, None])
-        mask_BWC = torch.zeros(seen_BWC.shape, dtype=self.dtype, device=seen_BWC.device)
-        mask_BWC.masked_fill_(~seen_BWC, torch.finfo(self.dtype).min)
         # A draft beyond the longest answer may have no position of its own in the model; it is never used.
         positions_BW = columns_BW.clamp(max=self.prompt + self.limit - 1) - self.start_B[:, None]
         self.cache.place(columns_BW, width)
@@ -221,7 +219,7 @@ class Rows:
             self.model,
             self.settings,
             self.tokens_BC.gather(1, columns_BW),
-            mask_BWC[:, None],
+            added_mask(seen_BWC, self.dtype),
             ahead=lambda places: self.tokens_BC.gather(1, columns_BW + places),
             position_ids=positions_BW.clamp(min=0),
             past_key_values=self.cache,

@@ -256,7 +256,7 @@ def masks_refused(model: Any) -> str:
     return ""
 
 
-def _added(seen_EWC: Tensor, dtype: torch.dtype) -> Tensor:
+def added_mask(seen_EWC: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the mask (E, 1, W, C) that is added to the scores of attention."""
     mask_EWC = torch.zeros(seen_EWC.shape, dtype=dtype, device=seen_EWC.device)
     return mask_EWC.masked_fill_(~seen_EWC, torch.finfo(dtype).min)[:, None]
@@ -276,7 +276,7 @@ def reads_masks(model: Any) -> bool:
         model.eval()
         ids = torch.arange(3, device=model.device).clamp(max=model.config.vocab_size - 1)[None]
         seen = torch.tensor([[[True, True, False], [True, False, True]]], device=model.device)
-        behind = {"position_ids": ids.new_ones(1, 2), "attention_mask": _added(seen, model.dtype)}
+        behind = {"position_ids": ids.new_ones(1, 2), "attention_mask": added_mask(seen, model.dtype)}
         with torch.no_grad():
             with_all, without = (model(each, use_cache=False).logits[0, -1] for each in (ids, ids[:, ::2]))
             try:
@@ -342,7 +342,7 @@ class Stepper:
         self.path_EWP = torch.cat([path_EWP, own_EWW], dim=2)
         seen_EWC = torch.cat([self.mask[:, None].bool().expand(-1, token_EW.shape[1], -1), self.path_EWP], dim=2)
         positions_EW = (seen_EWC.sum(2) - 1).masked_fill(~live_EW, 0)
-        return self._forward(token_EW, _added(seen_EWC, self.model.dtype), positions_EW)[live_EW]
+        return self._forward(token_EW, added_mask(seen_EWC, self.model.dtype), positions_EW)[live_EW]
 
     def _keep(self, rows: Tensor) -> None:
         cache: Any = self.cache

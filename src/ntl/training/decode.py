@@ -188,11 +188,11 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     return {name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}
 
 
-def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int) -> Calibration:
+def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: Any) -> Calibration:
     """Decode ``rows`` validation examples, the same ones for every run, and compare them with their answers."""
     texts, examples = parts.rows("validation"), parts.encoded("validation")
     order = sorted(range(len(texts)), key=lambda index: sample_key(texts[index]["id"]))[:rows]
-    answers = decode_examples(parts, decoding, [examples[index] for index in order], "validation")
+    answers = decode_examples(parts, decoding, [examples[index] for index in order], "validation", **options)
     correct = (RULE.extract(texts[index]["answer"]) for index in order)
     compared = RULE.compare(
         [RULE.extract(answer.text) for answer in answers], [number for number in correct if number is not None]
@@ -241,10 +241,10 @@ def decode_splits(
         words = ", ".join(f"{name}={value}" for name, value in own.items())
         parts.say(f"decoding={config.name}: the model's own generation config has {words}, which is not used.")
     header = header_of(parts, config)
-    if config.interval_rows:
-        header["calibration"] = calibrate(parts, config, config.interval_rows).header
-    rows: list[dict[str, Any]] = []
     more = {"searches": searches} if isinstance(config, TreeConfig) else {}
+    if config.interval_rows:
+        header["calibration"] = calibrate(parts, config, config.interval_rows, **more).header
+    rows: list[dict[str, Any]] = []
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
         parts.warn_of_lost_text(split)
