@@ -37,6 +37,9 @@ def test_what_cannot_be_fitted_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     huge = [{**row, "answer": "1e400"} for row in rows(5, 0)]
     with pytest.raises(ValueError, match="infinity"):
         Ridge(huge, rows(5, 1))
+    large = [{"question": f"n {index}", "answer": f"{index}e160"} for index in range(40)]
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="so large that its fit overflows"):
+        Ridge(large, large)
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
     with pytest.raises(MissingPackage, match=r"^sklearn.* is not installed; run pip install -e"):

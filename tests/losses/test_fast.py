@@ -89,6 +89,22 @@ def test_float16_keeps_its_gradient_until_the_loss_scale_arrives_and_saturates()
     assert leaf.grad.abs().max() == torch.finfo(torch.float16).max
 
 
+def test_linear_in_float16_keeps_small_gradients() -> None:
+    """Those of the mean over 4,096 rows: of text tokens, of number tokens, of the hidden states and of the bias."""
+    hidden, weight = torch.randn(4096, SIZE), torch.randn(13, SIZE)
+    leaves = [each.half().requires_grad_() for each in (hidden, weight, torch.zeros(13))]
+    wanted = [each.detach().double().requires_grad_() for each in leaves]
+    labels = torch.arange(4096) % 13
+    for (states, matrix, bias), how in ((leaves, "linear"), (wanted, "reference")):
+        found = linear_ce_ntl(states, matrix, labels, DIGITS, bias=bias, implementation=how)
+        (found.total * 65536).backward()
+    for leaf, exact in zip(leaves, wanted, strict=True):
+        assert leaf.grad is not None
+        assert exact.grad is not None
+        error = (leaf.grad.double() - exact.grad).norm() / exact.grad.norm()
+        assert error < 3e-3
+
+
 def test_one_tensor_of_the_size_of_the_logits_is_kept_and_handed_over() -> None:
     leaf = torch.zeros(64, 4096, requires_grad=True)
     kept: list[int] = []

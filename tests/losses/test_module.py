@@ -273,7 +273,7 @@ def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
         NumberTokenLoss.from_tokenizer(Digits(), shift=False, kind="mse")
         NumberTokenLoss(NumberVocabulary.from_values([0.0, 1e6]), shift=True)
         made(cost=torch.zeros(12, 12), kind="was+digit_ce")
-        for kind in ("ce", "gce", "digit_ce", "number_level"):
+        for kind in ("ce", "gce", "digit_ce"):
             made(kind=kind)
 
 

@@ -12,7 +12,17 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from ntl import losses
-from ntl.losses import NumberTokenLoss, ce_ntl, digit_entropy, dist2, emo, ntil, place_weighted, smmd
+from ntl.losses import (
+    NumberTokenLoss,
+    ce_ntl,
+    digit_entropy,
+    dist2,
+    emo,
+    ntil,
+    ntl_number_level,
+    place_weighted,
+    smmd,
+)
 from ntl.losses.kinds import kinds
 from ntl.losses.rivals import transport_cost
 from ntl.losses.rows import Reduction
@@ -266,7 +276,8 @@ def test_a_distance_that_is_none_of_single_positions_and_number_tokens_that_are_
             place_weighted(LOGITS, LABELS, VOCAB, point_id=None, distance=distance)
     for values in ([0.0, 0.5], [*range(10), 3.0]):
         vocab = NumberVocabulary.from_values(values)
-        for loss in (partial(digit_entropy, point_id=None), partial(place_weighted, point_id=None), ntil):
+        with_point = [partial(loss, point_id=None) for loss in (digit_entropy, place_weighted)]
+        for loss in (*with_point, ntil, ntl_number_level):
             with pytest.raises(ValueError, match="needs number tokens that are single digits"):
                 loss(torch.zeros(1, 11), torch.tensor([0]), vocab)
 
@@ -340,6 +351,8 @@ def test_what_a_kind_needs() -> None:
         def get_vocab(self) -> dict[str, int]:
             return {**{str(digit): digit for digit in range(10)}, ".": POINT, "x": TEXT}
 
+    wider = torch.randn(TEXT + 4, 5)  # an embedding of more tokens than the tokenizer's
+    assert NumberTokenLoss.from_tokenizer(Tokens(), shift=False, kind="emo", embedding=wider).kind == "emo"
     loss = NumberTokenLoss.from_tokenizer(Tokens(), shift=False, kind="digit_entropy", weight=1.0)
     expected = losses.cross_entropy(LOGITS, LABELS) + 0.005580030553
     torch.testing.assert_close(loss(LOGITS, LABELS), expected, rtol=1e-9, atol=0)

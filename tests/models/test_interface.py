@@ -132,8 +132,9 @@ def test_adapters_that_the_head_alone_does_not_tell() -> None:
         checked_lm_head(peft.get_peft_model(decoder("llama"), prompts))
     boft = peft.BOFTConfig(boft_block_size=4, boft_dropout=0.5, target_modules=["lm_head"])
     assert checked_lm_head(peft.get_peft_model(decoder("llama"), boft).train()).weight.requires_grad
-    with pytest.raises(UserError, match="an adapter with dropout on the head"):
-        lm_head(adapted("on the head too", lora_dropout=0.1))
+    for options in ({"lora_dropout": 0.1}, {"lora_bias": True}):
+        with pytest.raises(UserError, match="an adapter with dropout or lora_bias on the head"):
+            lm_head(adapted("on the head too", **options))
 
 
 @torch.no_grad()

@@ -117,11 +117,14 @@ def test_the_router_loss_by_hand(make) -> None:
 @pytest.mark.parametrize("model", [("gpt2_tiny", "model.n_embd=16"), ("t5_tiny", "model.d_model=16")])
 @pytest.mark.slow
 def test_the_expected_error_of_whole_answers_trains(model: tuple[str, str], make) -> None:
-    config = make(*model, "loss=expected_error", "trainer.max_steps=3", "trainer.logging_steps=1")
-    assert read_record(train(config)).steps == 3
+    often = ["trainer.max_steps=3", "trainer.logging_steps=1", "trainer.eval_steps=3"]
+    config = make(*model, "loss=expected_error", *often)
+    curves = read_record(train(config)).curves
     for _, loss, ce, error in _losses(config):
         assert loss == pytest.approx(ce + 0.1 * error, rel=1e-3)
         assert error > 1
+    loss, ce, error = (curves[f"eval_{name}"][-1][1] for name in ("loss", "ce", "ntl"))
+    assert loss == pytest.approx(ce + 0.1 * error, rel=1e-3)
     config = make(*model, "loss=expected_error", "objective.grid=[0.125]", "trainer.max_steps=1")
     with pytest.raises(UserError, match=r"objective.num_beams=16 objective.grid: an example has no number"):
         train(config)

@@ -49,7 +49,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
-BY_PLACE = ("digit_entropy", "ntil", "place_weighted")  # losses whose labels must be single digits
+BY_PLACE = ("digit_entropy", "ntil", "ntl_number_level", "place_weighted")  # losses whose labels must be single digits
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 
 # The settings that the line names, whether something is wrong with them, and what, with what to do.

@@ -33,6 +33,8 @@ class Ridge:
         fitted = [Regression(alpha=penalty).fit(counts, answers_N) for penalty in PENALTIES]
         seen: Any = self._grams.transform(held_out)
         errors = [np.abs(model.predict(seen) - known_M).mean() for model in fitted]
+        if not np.isfinite(errors).all():
+            raise ValueError("the answers are so large that its fit overflows")
         best = int(np.argmin(errors))
         self.penalty, self._model = PENALTIES[best], fitted[best]
 

@@ -326,6 +326,10 @@ def _of_hidden(
     weight_grad = fresh(weight, dtype=dtype) if needed[1] else None
     bias_grad = torch.zeros_like(bias, dtype=dtype) if bias is not None and needed[2] else None
     step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
+    largest = None  # of the gradient: float16 cannot represent one that is divided by many rows
+    if hidden_CD.dtype == torch.float16 and len(hidden_CD):
+        coefficients = torch.cat([rows.base, rows.softmax, rows.numbers], -1)
+        largest = coefficients.abs().amax().clamp(min=torch.finfo(dtype).tiny)
     for place, own in enumerate(rows.split(step) if len(hidden_CD) else []):
         chunk = slice(place * step, (place + 1) * step)
         logits_BV = head.logits(hidden_CD[chunk])
@@ -335,7 +339,7 @@ def _of_hidden(
         gradient_BV = logits_BV.mul_(head.scale) if head.scale != 1 else logits_BV
         if bias_grad is not None:
             bias_grad += gradient_BV.sum(0)
-        gradient_BV = gradient_BV.to(hidden_CD.dtype)
+        gradient_BV = (gradient_BV if largest is None else gradient_BV.div_(largest)).to(hidden_CD.dtype)
         if hidden_grad is not None:
             torch.mm(gradient_BV, weight, out=hidden_grad[chunk])
         if weight_grad is not None and in_place:
@@ -343,5 +347,7 @@ def _of_hidden(
         elif weight_grad is not None:
             weight_grad += gradient_BV.t() @ hidden_CD[chunk]
         del logits_BV, gradient_BV  # frees them before the next chunk is computed
-    found = [hidden_grad, weight_grad, bias_grad]
-    return [None if each is None else each.to(_kept_dtype(hidden_CD.dtype)) for each in found]
+    found = [each if each is None else each.to(_kept_dtype(hidden_CD.dtype)) for each in (hidden_grad, weight_grad)]
+    if largest is not None:
+        found = [each if each is None else each.mul_(largest) for each in found]
+    return [*found, None if bias_grad is None else bias_grad.to(_kept_dtype(hidden_CD.dtype))]

@@ -187,7 +187,8 @@ def _is_fast(
     if reduction == "none":  # a gradient per position would need a pass of its own
         return False
     width = inputs.shape[-1] if head is None else len(head.weight)
-    faster = inplace or is_faster(inputs.device, width)
+    from_hidden = head is not None and inputs.device.type != "cpu" and not torch.compiler.is_compiling()
+    faster = inplace or from_hidden or is_faster(inputs.device, width)  # a GPU has no memory for all logits
     return terms.knows and faster if chosen == "auto" else chosen != "reference"
 
 

@@ -285,7 +285,8 @@ class NumberTokenLoss(nn.Module):
         if self.values.is_meta:
             return
         labels = self.token_ids[:1].repeat(1, 2)
-        logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
+        width = self.vocab_size or max(self.min_logits, len(self.options.get("embedding", ())))
+        logits = self.token_values.new_zeros(*labels.shape, width)
         ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
 
     def _check_smoothing(self, found: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ def ntl_number_level(
     package's NumberLevelLoss divides by |x̂| + |x|, which has no gradient at a label 0.
     With the reduction "none" the loss of a number is at its last digit. The mean is over numbers (`count_numbers`).
     """
+    check_digits(number_vocab)
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     digits = is_number(rows.labels, number_vocab, ignore_index)
     inside, _ = with_points(rows.labels, digits, point_id)

@@ -122,10 +122,11 @@ def _weight(layer: Any) -> Tensor:
         return layer.weight
     active = () if layer.merged or layer.disable_adapters else layer.active_adapters
     dropouts = [each for name, each in layer.named_modules() if name.rpartition(".")[2] in active]
-    if any(isinstance(each, torch.nn.Dropout) and each.p for each in dropouts):
+    has_bias = any(getattr(layer, "lora_bias", {}).get(name) for name in active)
+    if has_bias or any(isinstance(each, torch.nn.Dropout) and each.p for each in dropouts):
         raise UserError(
-            "an adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the head "
-            "out of the adapters, or set their dropout to 0."
+            "an adapter with dropout or lora_bias on the head: a loss from hidden states cannot apply it; leave the "
+            "head out of the adapters, or set their dropout to 0 and lora_bias to False."
         )
     base = layer.get_base_layer()
     if all(name in getattr(layer, "lora_A", ()) and not layer.lora_variant.get(name) for name in active):

@@ -32,6 +32,7 @@ class ExpectedError(NextToken):
     def __init__(self, config: ExpectedErrorConfig, *, tokens: Any, masses: Any, error: Any, **given: Any) -> None:
         super().__init__(config, **given)
         self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
+        self.number_weight = config.weight
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no weights of labels

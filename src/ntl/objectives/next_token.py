@@ -72,6 +72,7 @@ class NextToken(nn.Module):
         self.config = model.config
         self.model = model
         self.terms = terms
+        self.number_weight = terms.weight  # that of the number term in the total
         self.number_vocab = number_vocab
         # A mixture of experts has a router loss, which balances the load of the experts.
         self.router_weight = getattr(model.config, "router_aux_loss_coef", 0.0)

@@ -58,7 +58,7 @@ class _NumberHead(nn.Module):
             )
         self.config = model.config
         self.model = model
-        self.terms = terms
+        self.terms, self.number_weight = terms, terms.weight
         self.squared_error = terms.numbers[0]
 
     def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:

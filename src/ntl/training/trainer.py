@@ -234,7 +234,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # These are measured with time.time(), which may be set back.
             logs = {name: value for name, value in logs.items() if name not in EVALUATION_TIMES}
             ce, ntl = logs.get("eval_ce", 0.0), logs.get("eval_ntl", 0.0)
-            logs = {**logs, "eval_loss": ce + self._objective().terms.weight * ntl}
+            logs = {**logs, "eval_loss": ce + self._objective().number_weight * ntl}
             self._stop_unless_finite("validation", logs["eval_loss"])
         super().log(logs, *args, **kwargs)
 
