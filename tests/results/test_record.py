@@ -144,6 +144,17 @@ def test_steps_until_the_validation_loss_is_below_a_value() -> None:
     assert not RunRecord(**bare).has("validation/steps_until_ce_0.5")
 
 
+def test_epochs_until_the_probed_error_is_below_a_value() -> None:
+    about: dict[str, Any] = {key: value for key, value in GOOD.items() if key != "schema"}
+    about["data"] = {"rows": {"train": 100}}
+    curves = {"probe_mape/1x1": [[50, 30.0], [100, 10.0]], "probe_mape/2x1": [[50, None], [100, 40.0]]}
+    record = RunRecord(**about, steps=200, examples_seen=400, curves=curves)
+    assert record.epochs_until(20.0) == {"1x1": 2.0, "2x1": math.inf}  # step 100 of 200, in 4 epochs
+    assert record.value("probe/epochs_until_20.0") == 3.0  # one that is not reached counts 4
+    assert record.value("probe/epochs_until_50.0") == 1.5
+    assert not RunRecord(**about).has("probe/epochs_until_20.0")
+
+
 @given(arrays(np.bool_, st.integers(0, 40)))
 def test_bits_come_back(bits: np.ndarray) -> None:
     assert unpack_bits(pack_bits(bits), len(bits)).tolist() == bits.tolist()

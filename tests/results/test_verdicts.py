@@ -131,9 +131,9 @@ def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
     assert cells["better than CE", "arithmetic"] == "+11.7% [+3.1, +21.0]"
     assert cells["better than CE", "arithmetic from scratch"] == "-0.452 [-0.630, -0.274]"
     assert cells["better than CE", "multiplication"] == "-29.0% [-42.4, -12.5]"
-    assert cells["distance", "multiplication"] == "-16.7% [-32.9, +3.3]"
-    assert cells["NTL-WAS over NTL-MSE", "arithmetic"] == "+0.096 [+0.068, +0.123]"
-    assert cells["digit tokens", "arithmetic"] == "+0.271 [+0.125, +0.417]"
+    assert cells["distance itself helps", "multiplication"] == "-16.7% [-32.9, +3.3]"
+    assert cells["NTL-WAS beats NTL-MSE", "arithmetic"] == "+0.096 [+0.068, +0.123]"
+    assert cells["digit tokens help CE", "arithmetic"] == "+0.271 [+0.125, +0.417]"
 
 
 def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[..., Verdict]) -> None:
@@ -145,6 +145,8 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     lines = readme_results([found], sentences).splitlines()
     assert lines[0] == "- It is -19.7% [-21.1, -18.2]."
     assert "Where a gain comes from: **supported** it." in lines
+    corrected = "After Holm's correction over the 1 primary comparisons, p is below 0.05 for: it (supported). "
+    assert lines[-1].startswith(corrected)
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
         learnt(spec, [verdict(MORE, [])])
     with pytest.raises(UserError, match="'it/nose' is no claim/task"):

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
-from ntl.results.effects import Outcome
+from ntl.results.effects import ALPHA, Outcome
 from ntl.results.figures.spec import FigureSpec, figure_specs
 from ntl.results.render import escape, line
 from ntl.results.table import Table
@@ -37,6 +37,7 @@ def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: 
     parts = {
         "learnt": (f"- {escape(each)}" for each in sentences),
         "verdicts": _verdicts(verdicts),
+        "corrected": [_corrected(verdicts)],
         "figures": _figures(specs),
         "paper": _of_paper(tables, specs),
         "tables": _index(tables),
@@ -62,7 +63,20 @@ def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str
             if (outcome, in_part) in names
         ]
         lines += [f"{whose.value}: {'. '.join(parts)}.", ""]
-    return "\n".join([*lines, "[Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."])
+    end = f"{_corrected(verdicts)} [Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
+    return "\n".join([*lines, end])
+
+
+def _corrected(verdicts: Sequence[Verdict]) -> str:
+    found = {
+        (cell.place, cell.what): (cell.corrected, f"{each.spec.name} ({cell.outcome.value})")
+        for each in verdicts
+        for cell in each.cells
+        if cell.corrected is not None
+    }
+    below = "; ".join(name for p, name in found.values() if p < ALPHA)
+    lead = f"After Holm's correction over the {len(found)} primary comparisons, p is below {ALPHA} for"
+    return escape(f"{lead}: {below}." if below else f"{lead} none.")
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ SCHEMA = 1
 DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
+# Metrics of curves, which no record stores.
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
+EPOCHS_UNTIL = re.compile(r"probe/epochs_until_([0-9]+[.][0-9]+)")
 Json = dict[str, Any]
 
 
@@ -105,16 +108,32 @@ class RunRecord:
         seconds = self.wall_time_s * self.num_devices * (int(threads[1]) if threads else 1)
         return seconds if self.device.lower().startswith("cpu") else 0.0
 
+    @property
+    def epochs(self) -> float:
+        return self.examples_seen / self.data["rows"]["train"]
+
+    def epochs_until(self, threshold: float) -> dict[str, float]:
+        """For each group that was probed, the epochs until its error is first below the threshold; inf for never."""
+        found = {}
+        for name in (name for name in self.curves if name.startswith(PROBE)):
+            below = (step for step, value in self.curves[name] if step and value is not None and value < threshold)
+            found[name.removeprefix(PROBE)] = next((step / self.steps * self.epochs for step in below), math.inf)
+        return found
+
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
-        return metric in self.metrics or bool(STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce"))
+        probed = EPOCHS_UNTIL.fullmatch(metric) and any(name.startswith(PROBE) for name in self.curves)
+        return metric in self.metrics or bool(probed or (STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce")))
 
     def value(self, metric: str) -> float | None:
         """A metric in the unit in which it is printed. KeyError: the record lacks it. UserError: it is unknown.
 
         "validation/steps_until_ce_1.0" is the step of the first evaluation whose CE is below 1.0, and the last step of
-        the run where none is.
+        the run where none is. "probe/epochs_until_20.0" is the mean of ``epochs_until`` over the groups, where one that
+        is not reached counts as the end of training.
         """
+        if (until := EPOCHS_UNTIL.fullmatch(metric)) and self.has(metric):
+            return fmean(min(epochs, self.epochs) for epochs in self.epochs_until(float(until[1])).values())
         if (below := STEPS_UNTIL.fullmatch(metric)) and self.has(metric):
             points = [(step, ce) for step, ce in self.curves["eval_ce"] if step is not None and ce is not None]
             return float(next((step for step, ce in points if ce < float(below[1])), self.steps))

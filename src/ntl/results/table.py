@@ -324,7 +324,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
     leads = {
         Outcome.not_run: f"No interval with fewer than three seeds, of {first} against {second} in {header}",
-        Outcome.not_testable: f"{first} and {second} cannot be compared in {header}: the baseline does not beat "
+        Outcome.not_testable: f"{first} against {second} is not testable in {header}: the baseline does not beat "
         f"{heuristic}",
         Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",
         Outcome.inconclusive: f"{first} and {second} do not differ significantly in {header}",

@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from ntl.results.effects import Effect, Outcome, Seeds, effect
 from ntl.results.figures.spec import Panel, Source, defined, table_spec
 from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
-from ntl.results.record import PROBE, RunRecord
+from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
 from ntl.results.spec import BAND, ColumnSpec
-from ntl.results.table import build_table
+from ntl.results.table import build_table, by_seed
 from ntl.results.verdicts import Cell, Whose, judge, load_verdicts
 
 CONTROL = "ce_digits"
@@ -167,43 +167,29 @@ def draw_forest(source: Source) -> Drawing | None:
 # ---- Figure 4
 
 
-def epochs_until(have: Mapping[int, RunRecord], threshold: float) -> Any:
-    """Epochs until a group's probe is below the threshold for the first time, inf for never; NaN without a probe.
-
-    A DataFrame: a row for each seed that was probed, a column for each group.
-    """
-    found = {}
-    for seed, record in have.items():
-        probes = {name.removeprefix(PROBE): each for name, each in record.curves.items() if name.startswith(PROBE)}
-        for group, points in probes.items():
-            steps = (step for step, value in points if step is not None and value is not None and value < threshold)
-            found[seed, group] = next((step / record.steps * _epochs(record) for step in steps), math.inf)
-    return pd.Series(found, dtype=float).unstack() if found else pd.DataFrame()
-
-
-def _epochs(record: RunRecord) -> float:
-    return record.examples_seen / record.data["rows"]["train"]
-
-
 def draw_epochs(source: Source) -> Drawing | None:
     """None where no run was probed. Markers are medians over seeds, open and at the right end where that is never.
 
     The ``findings`` of the caption say how many groups each loss reaches, and the differences over seeds.
     """
     reached = [
-        {loss: epochs_until(have, panel.spec.threshold) for loss, have in panel.runs.items()} for panel in source.panels
+        {
+            loss: [found for record in have.values() if (found := record.epochs_until(panel.spec.threshold))]
+            for loss, have in panel.runs.items()
+        }
+        for panel in source.panels
     ]
-    if not (groups := sorted({group for part in reached for found in part.values() for group in found})):
+    if not (groups := sorted({group for part in reached for of in part.values() for found in of for group in found})):
         return None
     records = [record for panel in source.panels for have in panel.runs.values() for record in have.values()]
-    end, counts, findings = max(map(_epochs, records)), [], []
+    end, counts, findings = max(record.epochs for record in records), [], []
     figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), len(source.panels), sharey=True)
     for each, panel, epochs in zip(axes, source.panels, reached, strict=True):
         times = {}  # in which a loss reaches a group, in the median
         for at, (loss, found) in enumerate(epochs.items()):
             look, offset = LOOKS[loss], 0.24 * (at - (len(panel.runs) - 1) / 2)
             # Of two middle values the later one, as one of them may be infinite.
-            places = {group: statistics.median_high(found[group].dropna()) for group in groups if group in found}
+            places = {group: statistics.median_high(each[group] for each in found) for group in groups if found}
             counts.append(len(found))
             times[loss] = sum(map(math.isfinite, places.values()))
             for group, middle in places.items():
@@ -221,26 +207,21 @@ def draw_epochs(source: Source) -> Drawing | None:
         each.set_xlim(0, end)
         each.set(title=panel.spec.title, xlabel=panel.spec.axis)
         each.grid(axis="x")
-        findings.append(_finding(panel, groups, times, epochs))
+        findings.append(_finding(panel, len(groups), times))
     axes[0].set_ylabel("digits of the two factors")
     return finish(source, figure, 3, seeds=seeds_text(counts), findings=" ".join(findings))
 
 
-def _finding(panel: Panel, groups: Sequence[str], reached: Mapping[str, int], epochs: Mapping[str, Any]) -> str:
+def _finding(panel: Panel, groups: int, reached: Mapping[str, int]) -> str:
     title = panel.spec.title
-    counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
+    counts = ", ".join(f"{name_of(loss)} at {of} of {groups} pairs" for loss, of in reached.items())
     if not any(reached.values()):
         return f"{title}: {counts}, so nothing is shown there."
-    column = ColumnSpec(metric="validation/epochs_until", header="epochs")
-    means = {loss: _means(have, groups, epochs[loss]) for loss, have in panel.runs.items()}
+    column = ColumnSpec(metric=f"probe/epochs_until_{panel.spec.threshold}", header="epochs")
+    means = {loss: by_seed(column.metric, have) for loss, have in panel.runs.items()}
     compared = [sentence(gaps(means, base, column), base) for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
     return f"{title}: {counts}. {' '.join([lead, *filter(None, compared)])}"
-
-
-def _means(have: Mapping[int, RunRecord], groups: Sequence[str], epochs: Any) -> dict[int, float]:
-    whole = epochs.dropna() if len(epochs.columns) == len(groups) else epochs[:0]
-    return {seed: statistics.fmean(found.clip(upper=_epochs(have[seed]))) for seed, found in whole.iterrows()}
 
 
 # ---- when a loss helps
