@@ -1,4 +1,4 @@
-"""Speed and time to the first step, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
+"""Speed, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
 
 import sys
 from collections.abc import Sequence
@@ -35,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         "ours, examples/s": "{examples_per_s[ours]:.0f}",
         "bare, examples/s": "{examples_per_s[bare]:.0f}",
         "speed ratio": "{speed_ratio:.3f}",
-        "first step, s": "{first_step_s[ours]:.2f} (bare {first_step_s[bare]:.2f})",
     }
     show(
         rows,

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.results.pages import pages
     from ntl.results.record import check_folders, load_records
     from ntl.results.render import show, to_cells, write_tables
-    from ntl.results.spec import load_table_spec, table_names
+    from ntl.results.spec import table_names, table_spec
     from ntl.results.table import build_table
     from ntl.system.errors import UserError
     from ntl.system.files import write_text
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.pages and (chosen.names or chosen.scale):
         raise UserError("--pages: they say what all tables show; leave out the names and --scale.")
     folders = check_folders(chosen.records) if chosen.records else [RUNS, OUTPUTS]
-    specs = [load_table_spec(name) for name in chosen.names or table_names()]
+    specs = [table_spec(name) for name in chosen.names or table_names()]
     scales = dict.fromkeys(scale for spec in specs for scale in spec.scales)
     if chosen.scale and chosen.scale not in scales:
         raise UserError(f"no table has the scale {chosen.scale!r}: choose from {', '.join(scales)}")

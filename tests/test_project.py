@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "objectives": 1260, "training": 2795, "numbers": 600, "tokenizers": 720, "models": 1090},
-    **{"data": 3430, "decoding": 1090, "evaluation": 1400, "results": 3545, "launch": 790, "benchmarks": 960},
-    **{"config": 2650, "system": 750},
+    **{"losses": 2400, "objectives": 1260, "training": 2760, "numbers": 600, "tokenizers": 692, "models": 1086},
+    **{"data": 3422, "decoding": 1084, "evaluation": 1400, "results": 3532, "launch": 790, "benchmarks": 948},
+    **{"config": 2609, "system": 750},
 }
 MAX_FILES = 143
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -42,7 +42,7 @@ def test_what_changes_no_result_is_left_out(override: str, composed) -> None:
     [
         ("loss=ce", "loss.weight=2", "loss=ntl_was"),
         ("trainer.schedule=linear", "trainer.patience=2", "trainer.schedule=plateau trainer.eval_steps=10"),
-        ("tokenizer=digit", "tokenizer.max_place=30", "model=rt tokenizer=rt"),
+        ("tokenizer=digit", "tokenizer.paper_compat=true", "model=xval_tiny tokenizer=xval"),
     ],
 )
 def test_a_setting_without_effect_makes_no_other_run(given: str, idle: str, used: str, composed) -> None:

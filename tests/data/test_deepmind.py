@@ -7,7 +7,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ntl.config import UserError
@@ -71,8 +70,8 @@ def find(data_dir: Path, lines: list[str] | None = None) -> Texts:
 
 def read(texts: Texts) -> dict[str, list[tuple[str, str]]]:
     """All pairs of each file."""
-    sizes = {name: len(lines) // 2 for name, lines in texts.lines.items()}
-    return {name: list(texts.checked(name, np.arange(size), lambda *_: None)) for name, size in sizes.items()}
+    decoded = {name: [line.decode() for line in lines] for name, lines in texts.lines.items()}
+    return {name: [*zip(lines[::2], lines[1::2], strict=True)] for name, lines in decoded.items()}
 
 
 PLACES = {

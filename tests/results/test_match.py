@@ -48,7 +48,7 @@ def test_a_row_of_published_weights_is_found_with_and_without_them(
     """Composition names the local folder of the weights, if there is one, and their content is part of the id."""
     row = RowSpec(label="GPT-2", overrides=words)
     (gpt2,) = plan_block(block(row, scales={"finetune": ScaleSpec(seeds=[1])}), "finetune", "here")
-    words = list(gpt2.run(1))
+    words = [*gpt2.overrides, "seed=1"]
     folder = tmp_path / "gpt2"
     folder.mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ntl.config import UserError
 from ntl.evaluation import extract_answer
 from ntl.numbers.text import number_spans
-from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint, train_tokenizer
+from ntl.tokenizers import train_tokenizer
 from ntl.tokenizers.rt import UNKNOWN, count_malformed, read
 from ntl.tokenizers.rt import write as write_tokens
 
@@ -118,8 +118,7 @@ def test_what_is_read_already_stays(text: str) -> None:
 
 def test_a_place_beyond_the_tokens_is_one_line() -> None:
     assert read(f"000{'9' * 20}.5")[0].startswith("_9_19_ _9_18_")
-    assert read("1" * 25, 24)[0].startswith("_1_24_ _1_23_")
-    told = r"^'What is 1+.{,60}: a number has 25 digits before its point, .* 20; set tokenizer\.max_place=24"
+    told = r"^'What is 1+.{,60}: a number has 25 digits before its point, .* 20; take a model that reads digits"
     with pytest.raises(UserError, match=told):
         read(f"What is {'1' * 25}.5 plus 1?" + " a" * 100)
 
@@ -185,20 +184,3 @@ def test_a_number_ends_at_what_the_tokenizer_does_not_know(rt: Any) -> None:
     assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
     padded = rt.convert_tokens_to_ids(["<pad>", "▁", "_5_1_", "<pad>", "_7_0_", "</s>"])
     assert rt.decode(padded, skip_special_tokens=True) == "50 7"
-
-
-def test_more_places_are_saved_and_loaded(rt: Any, tmp_path: Path) -> None:
-    assert (rt.max_place, rt.reader) == (19, "ntl.tokenizers.rt.read")
-    with pytest.raises(UserError, match=r"tokenizer\.max_place=21"):
-        rt("1" * 22)
-    rt.save_pretrained(tmp_path / "saved")
-    more = load_tokenizer(tmp_path / "saved", "rt", max_place=21)
-    assert len(more) == len(rt) + 20
-    assert rt.get_vocab().items() < more.get_vocab().items()
-    more.save_pretrained(tmp_path / "more")
-    again = load_tokenizer(tmp_path / "more", "rt")
-    assert tokenizer_fingerprint(again) == tokenizer_fingerprint(more)
-    assert again.special_tokens_map == more.special_tokens_map
-    for tokenizer in (more, again):
-        assert (tokenizer.max_place, tokenizer.reader) == (21, "ntl.tokenizers.rt.read:21")
-        assert tokenizer.decode(tokenizer("1" * 22).input_ids, skip_special_tokens=True) == "1" * 22

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Gran
 
 from ntl.config import UserError, compose
 from ntl.evaluation import score_predictions
-from ntl.training.checkpoints import KEEP, by_step, keep_newest, newest_whole, prune, step_of, write_manifest
+from ntl.training.checkpoints import KEEP, by_step, newest_whole, prune, step_of, write_manifest
 from ntl.training.predictor import predict
 from ntl.training.train import train
 from ntl.training.weights import load_model, load_sharded, save_model
@@ -52,7 +52,8 @@ def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
     for broken, keep, kept in ((20, 2, [15, 10]), (None, 1, [15]), (15, 1, [15])):
         if broken:
             (tmp_path / f"checkpoint-{broken}" / "manifest.json").unlink()
-        keep_newest(tmp_path, keep)
+        if newest := newest_whole(tmp_path)[0]:
+            prune(newest, keep)
         assert _steps(tmp_path) == kept
 
 

@@ -15,7 +15,7 @@ from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.mathematics import OFFICIAL_TREE, TESTS, TRAIN, Mathematics
 
-COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib")
+COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "peak_anon_mib")
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Pairs that datasets.map is shown: its speed does not depend on them.
 MAP_PAIRS = 100_000
@@ -50,9 +50,7 @@ def data_set(folder: Path, rows_per_file: int) -> Prepared:
 def prepare(folder: Path, rows_per_file: int) -> Row:
     """From text files to prepared files, every answer checked."""
     prepared = data_set(folder, rows_per_file)
-    row = timed(lambda: prepared.prepare(lambda line: None, download=False))
-    files = (folder / OFFICIAL_TREE).rglob("*.txt")
-    return row | {"bytes": sum(path.stat().st_size for path in files)}
+    return timed(lambda: prepared.prepare(lambda line: None, download=False))
 
 
 def _encode(folder: Path, rows_per_file: int, tokenizer: Any, split: str = "train") -> Any:
@@ -105,13 +103,11 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
         folder = Path(name)
         write_tree(folder, rows_per_file)
         prepared = measured(prepare, folder, rows_per_file)
-        size = prepared.pop("bytes")
         shutil.rmtree(folder / OFFICIAL_TREE)
 
         def tell(stage: str, row: Row) -> None:
             row = {"pairs": total, **row, "stage": stage}
-            row["pairs_per_s"] = round(row["pairs"] / row["seconds"])
-            say({**row, "mb_per_s": round(row["pairs"] / total * size / 1e6 / row["seconds"], 2)})
+            say({**row, "pairs_per_s": round(row["pairs"] / row["seconds"])})
 
         tell("prepare", prepared)
         common = (folder, rows_per_file, tokenizer)

@@ -13,7 +13,6 @@ from functools import partial
 from operator import eq
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 
 from ntl.benchmarks.losses import check
-from ntl.benchmarks.timing import Row, in_turns, rounded, summary
+from ntl.benchmarks.timing import Row, in_turns, now, rounded, summary
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import MTPConfig
 from ntl.data.collate import pad_inputs
@@ -56,7 +55,6 @@ class _Sides:
         kind, count = stored_heads(arguments.folder)
         transformers_logging.set_verbosity_error()  # it would list the heads as weights that it does not know
         self.device, self.limit = arguments.device, arguments.tokens
-        self.clock = perf_counter if self.device == "cuda" else process_time
         self.tokenizer: Any = AutoTokenizer.from_pretrained(arguments.folder, padding_side="left")
         self.model: Any = AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=getattr(torch, arguments.dtype))
         self.settings = MTPConfig(heads=count, kind=kind, variant=arguments.variant, keep_depth=True)
@@ -80,22 +78,17 @@ class _Sides:
     def batches(self, batch: int) -> list[dict[str, Tensor]]:
         return [self.inputs(self.questions[at : at + batch]) for at in range(0, len(self.questions), batch)]
 
-    def now(self) -> float:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return self.clock()
-
     def bare(self, batch: int, limit: int = 0) -> tuple[float, Ids]:
-        batches, found, started = self.batches(batch), [], self.now()
+        batches, found, started = self.batches(batch), [], now(self.device)
         for inputs in batches:
             output = self.model.generate(
                 **inputs, do_sample=False, max_new_tokens=limit or self.limit, pad_token_id=pad_id(self.tokenizer)
             )
             found += [until_end(ids, self.ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
-        return self.now() - started, found
+        return now(self.device) - started, found
 
     def ours(self, batch: int) -> tuple[float, Ids]:
-        started = self.now()
+        started = now(self.device)
         answers = decode(
             DecodingConfig(name="greedy", batch_size=batch),
             model=self.model,
@@ -104,24 +97,24 @@ class _Sides:
             collate=lambda examples: self.inputs([example["question_ids"] for example in examples]),
             max_new_tokens=self.limit,
         )
-        return self.now() - started, [answer.token_ids for answer in answers]
+        return now(self.device) - started, [answer.token_ids for answer in answers]
 
     def drafts(self, batch: int, heads: int) -> tuple[float, tuple[Ids, list[dict[str, Any]], float, float]]:
         """Also the counts of each answer, and the seconds of verifications and of drafts behind the first pass."""
-        batches, answers, verified, drafted, started = self.batches(batch), [], 0.0, 0.0, self.now()
+        batches, answers, verified, drafted, started = self.batches(batch), [], 0.0, 0.0, now(self.device)
         with few_rows(self.model):
             for inputs in batches:
                 rows = Rows(self.model, self.settings, heads, inputs, self.limit, self.ends)
                 rows.draft(*rows.verify())
                 while len(rows):
-                    before = self.now()
+                    before = now(self.device)
                     found = rows.verify()
-                    between = self.now()
+                    between = now(self.device)
                     rows.draft(*found)
-                    verified, drafted = verified + between - before, drafted + self.now() - between
+                    verified, drafted = verified + between - before, drafted + now(self.device) - between
                 answers += [rows.answers[row] for row in range(len(inputs["input_ids"]))]
         ids, counts = zip(*answers, strict=True)
-        return self.now() - started, ([*ids], [*counts], verified, drafted)
+        return now(self.device) - started, ([*ids], [*counts], verified, drafted)
 
 
 @torch.inference_mode()

@@ -24,22 +24,24 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 
-def seconds(call: Call, device: str) -> float:
-    """Return the seconds that one call takes.
+def now(device: str) -> float:
+    """Return the time, in seconds: on a GPU wall time after a synchronisation, on a CPU processor time of all threads.
 
-    On a GPU this is wall time between two synchronisations, on a CPU the processor time of all threads, so that other
-    work on the machine does not count.
+    So other work on the machine does not count.
     """
+    if device != "cuda":
+        return time.process_time()
     import torch
 
-    clock = time.perf_counter if device == "cuda" else time.process_time
-    if device == "cuda":
-        torch.cuda.synchronize()
-    started = clock()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def seconds(call: Call, device: str) -> float:
+    """Return the seconds that one call takes, by ``now``."""
+    started = now(device)
     call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return clock() - started
+    return now(device) - started
 
 
 def peak_bytes(call: Call, device: str) -> int:

@@ -6,14 +6,10 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.config.composition import compose as compose
-    from ntl.config.composition import register as register
     from ntl.config.data import DatasetConfig as DatasetConfig
     from ntl.config.decoding import DecodingConfig as DecodingConfig
     from ntl.config.identity import run_id as run_id
     from ntl.config.legality import validate as validate
-    from ntl.config.loss import LossConfig as LossConfig
-    from ntl.config.model import ModelConfig as ModelConfig
-    from ntl.config.model import TokenizerConfig as TokenizerConfig
     from ntl.config.root import Config as Config
     from ntl.config.settings import setting as setting
     from ntl.config.targets import build as build

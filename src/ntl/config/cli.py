@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from inspect import getdoc
-from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 from ntl.config.folders import GROUPS, choices
@@ -49,12 +48,7 @@ def explain(error: Exception) -> str:
     one_line = " ".join(str(error).split())
     if isinstance(error, UserError) or "hydra" not in sys.modules:
         return one_line if isinstance(error, UserError) else ""
-    from hydra.errors import (
-        ConfigCompositionException,
-        HydraException,
-        MissingConfigException,
-        OverrideParseException,
-    )
+    from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
@@ -95,38 +89,32 @@ def explain(error: Exception) -> str:
     return one_line if isinstance(error, HydraException) else ""
 
 
-def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
-    try:
-        with needs(extra):
-            return (resolve_name(main) if isinstance(main, str) else main)() or DONE
-    except Diverged as error:
-        print(f"diverged: {error}", file=sys.stderr)
-        return DIVERGED
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        if line := explain(error):
-            print(f"error: {redact(line)}", file=sys.stderr)
-            return BAD_INPUT
-        if isinstance(error, BrokenPipeError):
-            print(flush=True)  # raises again where the pipe is that of standard output
-        print_traceback()
-        return FAILED
-
-
-def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.", extra: str = "train") -> int:
+def report(main: Callable[[], int | None], interrupted: str = "interrupted.", extra: str = "train") -> int:
     """Run ``main`` and return its exit code; an exception becomes one line on standard error and a code of its own.
 
     What ``main`` imports when it runs may be missing: the line then names the extra of pyproject.toml, ``extra`` if it
-    has the package. Given as a name, ``"ntl.training.train:main"``, its module is imported here for the same reason.
-    When the reader of standard output is gone (``... | head``), the command ends silently.
+    has the package. When the reader of standard output is gone (``... | head``), the command ends silently.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error: a sign that the locale lacks is no traceback
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            return _exit_code(main, interrupted, extra)
+            with needs(extra):
+                return main() or DONE
+        except Diverged as error:
+            print(f"diverged: {error}", file=sys.stderr)
+            return DIVERGED
+        except KeyboardInterrupt:
+            print(interrupted, file=sys.stderr)
+            return INTERRUPTED
+        except Exception as error:
+            if line := explain(error):
+                print(f"error: {redact(line)}", file=sys.stderr)
+                return BAD_INPUT
+            if isinstance(error, BrokenPipeError):
+                print(flush=True)  # raises again where the pipe is that of standard output
+            print_traceback()
+            return FAILED
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

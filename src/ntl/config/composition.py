@@ -214,7 +214,7 @@ def _reset_idle(config: root.Config) -> None:
     idle: list[tuple[Any, Sequence[str]]] = [
         (loss, () if loss.number else ["weight"]),
         (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
-        (tokenizer, [name for kind, name in (("rt", "max_place"), ("xval", "paper_compat")) if tokenizer.kind != kind]),
+        (tokenizer, () if tokenizer.kind == "xval" else ["paper_compat"]),
     ]
     for part, names in idle:
         for field in fields(part):

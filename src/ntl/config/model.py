@@ -190,8 +190,6 @@ class TokenizerConfig:
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
     vocab_size: int = setting(256, "The most tokens of a tokenizer that is trained here.", "tokens", min=32)
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
-    # The original code has numbers of 20 digits. Above 37 a value is infinite in float32.
-    max_place: int = setting(19, "With `kind=rt`, the highest decimal place of a number token.", min=19, max=37)
 
 
 # ---- given weights: what ``model=hf`` is called after, and whether weights fit the file that loads them

@@ -91,13 +91,9 @@ def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tupl
         shown = [f"value {text_of(value)}" if text_of(value) else "", told.get("unit", "")]
         origin = f" From: {told['origin']}." if told.get("origin") and value == default else ""
         first = "; ".join(filter(None, [f"  {name}: {_values(kind, told)}", " ".join(filter(None, shown))]))
-        yield name, [first, *wrap(f"{told.get('meaning', '')}{origin}", 100, initial_indent=INDENT, **FURTHER)]
+        yield name, [first, *(f"      {line}" for line in wrap(f"{told.get('meaning', '')}{origin}", 94))]
         if isinstance(kind, type) and is_dataclass(kind):
             yield from describe(kind, f"{name}.", value)
-
-
-INDENT = " " * 6
-FURTHER: Any = {"subsequent_indent": INDENT}
 
 
 def _values(kind: Any, told: Mapping[str, Any]) -> str:

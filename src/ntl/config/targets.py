@@ -21,36 +21,21 @@ ROOMS = {
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
-# Old module, or function, -> its present one: configs of old runs contain the old names.
+# A pattern of old dotted paths -> the present one: configs of old runs contain the old names.
 MOVED = {
-    **{
-        f"ntl.data.{room}{old}": f"ntl.data.sets.{new}"
-        for new, olds in {
-            "file": ["text"],
-            "generated": ["polynomial", "star_graph", "induction", "key_values", "needle", "recall"],
-            "mathematics": ["arithmetic", "mathematics"],
-            "multiplication": ["multiplication"],
-            "noisy_numbers": ["noisy_numbers"],
-            "official": ["gsm8k", "multirc", "rjokes", "packaged", "melting_points", "sentiment"],
-        }.items()
-        for old in olds
-        for room in ("", "sets.")
-    },
-    "ntl.data.number_collate": "ntl.data.collate",
-    "ntl.losses.cost": "ntl.losses.wasserstein",
-    "ntl.models.hf": "ntl.models.pretrained",
-    "ntl.models.causal": "ntl.models.pretrained",
-    "ntl.models.causal.build": "ntl.models.pretrained.build_causal",
-    "ntl.models.t5.build": "ntl.models.pretrained.build_t5",
-    "ntl.models.t5.build_regression": "ntl.models.pretrained.build_t5_regression",
-    "ntl.models.gpt2.build": "ntl.models.pretrained.build_gpt2",
-    "ntl.models.regression.build_gpt2": "ntl.models.pretrained.build_gpt2_regression",
-    "ntl.models.regression.build_t5": "ntl.models.pretrained.build_t5_regression",
-    **{f"ntl.training.objectives.{name}": f"ntl.objectives.{name}" for name in ("mtp", "next_token", "number_heads")},
-    **{f"ntl.training.objectives.{name}": "ntl.objectives.number_heads" for name in ("masked_number", "regression")},
+    r"ntl\.data\.(sets\.)?(polynomial|star_graph|induction|key_values|needle)\.": "ntl.data.sets.generated.",
+    r"ntl\.data\.(sets\.)?arithmetic\.|ntl\.data\.mathematics\.": "ntl.data.sets.mathematics.",
+    r"ntl\.data\.(multiplication|noisy_numbers)\.": r"ntl.data.sets.\1.",
+    r"ntl\.data\.(sets\.)?(gsm8k|multirc|rjokes|packaged)\.": "ntl.data.sets.official.",
+    r"ntl\.data\.number_collate\.": "ntl.data.collate.",
+    r"ntl\.models\.(causal|gpt2|t5)\.build$": r"ntl.models.pretrained.build_\1",
+    r"ntl\.models\.causal\.": "ntl.models.pretrained.",
+    r"ntl\.models\.regression\.(build_\w+)": r"ntl.models.pretrained.\1_regression",
+    r"ntl\.training\.objectives\.(mtp|next_token)\.": r"ntl.objectives.\1.",
+    r"ntl\.training\.objectives\.(masked_number|regression)\.": "ntl.objectives.number_heads.",
 }
 # Withdrawn settings, as dotted keys such as "trainer.keep_best": stored configs still have them.
-DROPPED: tuple[str, ...] = ("code", "tracking._target_")
+DROPPED: tuple[str, ...] = ("code", "tracking._target_", "tokenizer.max_place")
 # The keys whose values are dotted paths.
 NAMING = ("_target_", "collator")
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
@@ -82,9 +67,7 @@ def migrate_targets(values: Any, path: str = "") -> Any:
         return [migrate_targets(each) for each in values]
     if path.rpartition(".")[2] not in NAMING:
         return values
-    target = MOVED.get(values, values)
-    module, dot, name = str(target).rpartition(".")
-    return f"{MOVED[module]}{dot}{name}" if module in MOVED else target
+    return next((re.sub(old, now, values) for old, now in MOVED.items() if re.match(old, values)), values)
 
 
 def check_trust(config: Any) -> None:

@@ -50,14 +50,12 @@ def generate(
     return read
 
 
-def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
+def own_settings(model: Any, num_beams: int) -> dict[str, Any]:
     """Search settings of the model's own generation config that differ from the defaults and from ``num_beams``.
 
     ``generate`` uses none of them; transformers alone would use them for everything that is not set explicitly.
     """
-    # Versions of transformers without this method have the defaults in GenerationConfig() itself.
-    usual = getattr(GenerationConfig, "_get_default_generation_params", dict)()
-    usual |= {"num_beams": num_beams} if num_beams else {}
+    usual = {**GenerationConfig._get_default_generation_params(), "num_beams": num_beams}
     own = model.generation_config.to_diff_dict() if model.can_generate() else {}
     return {name: own[name] for name in sorted(own) if name not in _IGNORED and own[name] != usual.get(name)}
 

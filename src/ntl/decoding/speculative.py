@@ -47,7 +47,8 @@ def speculate(
         raise UserError(f"decoding={config.name}: the model has no heads to draft with; train it with objective=mtp.")
     if config.heads > settings.heads:
         raise UserError(f"decoding.heads={config.heads}: the model has {settings.heads} heads; choose at most that.")
-    _check(config, model)
+    if why := masks_refused(model):
+        raise UserError(f"decoding={config.name} model_type {model.config.model_type}: {why}; use decoding=greedy.")
     heads, ends = config.heads or settings.heads, end_ids(model, tokenizer, also)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
@@ -65,11 +66,6 @@ def speculate(
         return [Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in answers]
 
     return read
-
-
-def _check(config: SpeculativeConfig, model: Any) -> None:
-    if why := masks_refused(model):
-        raise UserError(f"decoding={config.name} model_type {model.config.model_type}: {why}; use decoding=greedy.")
 
 
 def product(layer: Any, hidden: Tensor) -> Tensor:

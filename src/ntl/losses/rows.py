@@ -106,11 +106,7 @@ def number_index(
 
 
 def rows_of(
-    logits_NK: Tensor,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    index: Index | None,
-    counts_N: Tensor | None,
+    logits_NK: Tensor, labels: Tensor, number_vocab: NumberVocabulary, index: Index | None, counts_N: Tensor | None
 ) -> NumberRows:
     """Return the rows at `index` of labels, given their number-token logits in the type the loss is computed in."""
     masked_N1 = (logits_NK == -torch.inf).all(dim=-1, keepdim=True)

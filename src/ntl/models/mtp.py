@@ -106,7 +106,7 @@ class Decoder:
 
         def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
             output = forward(hidden_states, *args, **kwargs) if through else hidden_states
-            seen.update(hidden=_first(output), args=args, kwargs=kwargs)
+            seen.update(hidden=first_of(output), args=args, kwargs=kwargs)
             return output
 
         block.forward = record
@@ -116,10 +116,11 @@ class Decoder:
             del block.forward
             if own is not None:
                 block.forward = own
-        return seen["hidden"], lambda each, states: _first(each(states, *seen["args"], **seen["kwargs"]))
+        return seen["hidden"], lambda each, states: first_of(each(states, *seen["args"], **seen["kwargs"]))
 
 
-def _first(output: Any) -> Tensor:
+def first_of(output: Any) -> Tensor:
+    """The hidden states in a block's output."""
     return output[0] if isinstance(output, tuple) else output
 
 

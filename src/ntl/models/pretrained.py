@@ -215,13 +215,6 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     return model
 
 
-def checkpoint_activations(model: Any) -> None:
-    """Recompute the activations of each layer in the backward pass instead of storing them."""
-    # transformers 5.23 has the first name, earlier versions the second.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
 def embedding_rows(model: Any) -> int:
     """Return V, the width of the model's logits."""
     return int(model.get_input_embeddings().weight.shape[0])

@@ -154,8 +154,7 @@ def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], dig
         raise ValueError(f"{problem}no number token of its vocabulary is among them; take another tokenizer")
     ignored = " ".join(sorted(token_of[i] for i in missed))
     warnings.warn(
-        f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; {_REMEDY}",
-        stacklevel=3,
+        f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; {_REMEDY}", stacklevel=3
     )
 
 

@@ -11,7 +11,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -20,7 +19,7 @@ from ntl.losses.kinds import Terms
 from ntl.losses.module import trainer_frame
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import means
-from ntl.models.mtp import Decoder, Heads, add_heads
+from ntl.models.mtp import Decoder, Heads, add_heads, first_of
 from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import document_ids
@@ -216,8 +215,7 @@ class MultiToken:
             trunk = output if self.config.variant == "linear" else trunk
 
             def call(block: Any, hidden: Tensor) -> Tensor:
-                found = block(hidden, *others, **inputs)
-                return found[0] if isinstance(found, tuple) else found
+                return first_of(block(hidden, *others, **inputs))
 
             heads = Heads(model, self.config, given["input_ids"], None, recorded=(trunk, call))
             with self._autocast():
@@ -234,7 +232,7 @@ def _with_ahead(outputs: Any) -> Any:
 
 def _next(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return the labels (B, T) that positions predict, and their weights."""
-    shifted = F.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
+    shifted = values_ahead(labels, 1, IGNORE_INDEX)
     return shifted, None if weights is None else values_ahead(weights.to(labels.device), 1, 0)
 
 

@@ -39,9 +39,6 @@ class RowPlan:
     def stand_in(self) -> bool:
         return self.place != self.pins.get("model", "")
 
-    def run(self, seed: int) -> tuple[str, ...]:
-        return (*self.overrides, f"seed={seed}")
-
 
 @dataclass(eq=False)
 class Row:
@@ -150,7 +147,7 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
     for _, plans in plan_table(spec, scale):
         lacking = [(plan, set(plan.seeds) - row_records(plan, records).keys()) for plan in plans]
         for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
-            runs |= dict.fromkeys(plan.run(seed) for plan, seeds in lacking if seed in seeds)
+            runs |= dict.fromkeys((*plan.overrides, f"seed={seed}") for plan, seeds in lacking if seed in seeds)
     return [list(run) for run in runs]
 
 

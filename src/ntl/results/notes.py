@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, leaves, row_name
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, TableSpec, read_typed
 
-K = TypeVar("K")
-V = TypeVar("V")
 MODELS: dict[str, str] = read_typed(dict[str, str], CONFIG_DIR / "model_names.yaml")
 
 
@@ -109,8 +107,8 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]
         yield f"Test examples with more tokens than any that was trained on: {', '.join(parts)}."
 
 
-def _sets(pairs: Iterable[tuple[K, V]]) -> dict[K, set[V]]:
-    found: dict[K, set[V]] = {}
+def _sets(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, set[Any]]:
+    found: dict[Any, set[Any]] = {}
     for key, value in pairs:
         found.setdefault(key, set()).add(value)
     return found

@@ -24,7 +24,7 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     _, ended, after = rest.partition(END)
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
-    spec = load_verdicts(known=[table.spec for table in tables])
+    spec = load_verdicts()
     verdicts = judge(spec, tables)
     sentences = learnt(spec, verdicts)
     text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences)}\n{END}{after}"

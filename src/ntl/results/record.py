@@ -21,7 +21,7 @@ from ntl.config.settings import nearest
 from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
 from ntl.results.spec import typed
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
 
@@ -151,17 +151,12 @@ def jsonable(value: Any, digits: int | None = None) -> Any:
         return {str(key): jsonable(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(item, digits) for item in value]
-    if value is None or isinstance(value, bool | int | str):
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, float):
         return value
-    number = float(value)
-    if not math.isfinite(number):
-        return None
-    # int() first: numpy integers arrive here, and a step must not become 100.0.
-    if not isinstance(value, float) and number == int(number):
-        return int(value)
-    if digits is None:
-        return number
-    rounded = float(f"{number:.{digits}g}")
+    if digits is None or not math.isfinite(value):
+        return value if math.isfinite(value) else None
+    rounded = float(f"{value:.{digits}g}")
     # 500 instead of 500.0; from 1e16 on Python writes an exponent, which is shorter.
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e16 else rounded
 
@@ -190,7 +185,8 @@ def dumps(payload: Json) -> str:
 def read_record(path: Path | str) -> RunRecord:
     """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        with one_line_errors("read", Path(path)):
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
         if (schema := values.pop("schema")) > SCHEMA:
             raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
         values["config"] = migrate_targets(values["config"])
@@ -198,8 +194,6 @@ def read_record(path: Path | str) -> RunRecord:
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
     check_name(record.id, f"{path}: id")
@@ -270,10 +264,7 @@ def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     names = {tuple(values) for values in groups.values()}
     if len(names) != 1:
         return {group: dict(values) for group, values in groups.items()}
-    return {
-        "columns": list(names.pop()),
-        "rows": {group: list(values.values()) for group, values in groups.items()},
-    }
+    return {"columns": list(names.pop()), "rows": {group: list(values.values()) for group, values in groups.items()}}
 
 
 def unpack_groups(packed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

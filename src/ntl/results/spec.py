@@ -284,6 +284,9 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
     return spec
 
 
+table_spec = cache(load_table_spec)  # read, never changed, by claims and figures: one takes a tenth of a second
+
+
 def read_paper(path: Path) -> list[dict[str, Any]]:
     """The rows that a table or figure of the paper prints: ``label`` and ``values`` (metric -> [value] or [mean, sd]).
 

@@ -22,11 +22,7 @@ def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
 
 
 def outcome_of(
-    found: Effect,
-    gate: ColumnSpec,
-    groups: Sequence[Sequence[Row]],
-    more: Heuristics,
-    says_better: bool = True,
+    found: Effect, gate: ColumnSpec, groups: Sequence[Sequence[Row]], more: Heuristics, says_better: bool = True
 ) -> tuple[Outcome, str]:
     """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
 

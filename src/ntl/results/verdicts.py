@@ -1,7 +1,7 @@
 """The claims of ``config/verdicts.yaml``, the comparisons that test each, and what they say, task by task."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,7 @@ from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import Effect, Outcome, Summary, effect, holm
 from ntl.results.notes import model_name
-from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
+from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, check_pair, read_typed, table_spec
 from ntl.results.table import Row, Table, by_seed, outcome_of
 from ntl.system.errors import UserError
 
@@ -87,13 +87,9 @@ class VerdictsSpec:
     claims: list[ClaimSpec] = MISSING
 
 
-def load_verdicts(path: Path = VERDICTS, known: Iterable[TableSpec] = ()) -> VerdictsSpec:
-    """Read and check the claims; ``known`` are tables that need not be read again.
-
-    UserError, in one line, names the file, the key and what is wrong there.
-    """
+def load_verdicts(path: Path = VERDICTS) -> VerdictsSpec:
+    """Read and check the claims. UserError, in one line, names the file, the key and what is wrong there."""
     spec: VerdictsSpec = read_typed(VerdictsSpec, path)
-    tables = {table.name: table for table in known}
     for claim in spec.claims:
         for index, cell in enumerate(claim.cells):
             where = f"{path}: {claim.name}: cells[{index}]"
@@ -102,9 +98,7 @@ def load_verdicts(path: Path = VERDICTS, known: Iterable[TableSpec] = ()) -> Ver
             if cell.benchmark:
                 continue
             cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
-            if cell.table not in tables:
-                tables[cell.table] = load_table_spec(cell.table)
-            table = tables[cell.table]
+            table = table_spec(cell.table)
             for group in cell.groups:
                 block = check_pair(_pair(cell, group), table, where)
             column_of(block, cell.metric, where)

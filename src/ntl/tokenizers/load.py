@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 KINDS = {
     "default": Kind(),
     "digit": Kind(digits=True),
-    "rt": Kind(tokenizer_class="ntl.tokenizers.rt.RTTokenizer", options=("max_place",)),
+    "rt": Kind(tokenizer_class="ntl.tokenizers.rt.RTTokenizer"),
     "xval": Kind(tokenizer_class="ntl.tokenizers.xval.XValTokenizer", options=("paper_compat",)),
 }
 
@@ -63,8 +63,7 @@ def load_tokenizer(
     ``gguf_file``) or a hub id ``owner/name``. ``kind``: ``"default"``, nothing is changed. ``"digit"``: each ASCII
     digit is a token of its own, also beside a word-start mark; a tokenizer of which that is true is not changed.
     ``"rt"`` and ``"xval"`` write numbers in tokens of their own (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``).
-    ``options``: ``max_place`` of ``"rt"``, the highest decimal place of its tokens, and ``paper_compat`` of ``"xval"``,
-    to read numbers as the original does; by default those with which the folder was saved.
+    ``options``: ``paper_compat`` of ``"xval"``, to read numbers as the original does; by default as the folder has it.
 
     Ids of the vocabulary never change; ``"default"`` and ``"digit"`` add no token (``ntl.models.interface.pad_id``).
     All else, such as the chat template, is as in the source. Digits that were split stay so in a tokenizer that is

@@ -7,21 +7,13 @@ It is rounded half up to 12 decimals; leading and trailing zeros have no token: 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
-from ntl.numbers.text import (
-    MAX_PLACE,
-    MIN_PLACE,
-    find_place_tokens,
-    format_number,
-    parse_place_token,
-    place_token,
-    place_tokens,
-)
+from ntl.numbers.text import MAX_PLACE, MIN_PLACE, format_number, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
 
 _WORD_START = "▁"
@@ -33,27 +25,27 @@ _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
 _QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")
 _CALLS = ("is", "are", "was", "be", "equal", "equals", "to", "than", "and", "or", "by", "plus", "minus", "times", "of")
 _LOOK_BACK = 200
+_PLACES = "|".join(map(str, range(MIN_PLACE, MAX_PLACE + 1)))
+_READ = re.compile(rf"<extra_id_[0-9]+>|_[0-9]_(?:{_PLACES})_|([0-9]+(?:\.[0-9]+)?)")
 
 
-def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
+def read(text: str) -> tuple[str, list[float]]:
     """The text with each number as its tokens, separated by spaces, and an empty list of values.
 
     Tokens that the text contains already, and T5's sentinels, are unchanged. UserError for a number that has more than
-    ``max_place`` + 1 digits before its point.
+    20 digits before its point, as the original code's.
     """
 
     def written(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0]
         whole, digits = _digits(match[1])
-        if whole > max_place + 1:
-            raise UserError(
-                f"{text[:60]!r}: a number has {whole} digits before its point, and the tokens write "
-                f"{max_place + 1}; set tokenizer.max_place={whole - 1}, or take a model that reads digits"
-            )
+        if whole > MAX_PLACE + 1:
+            told = f"a number has {whole} digits before its point, and the tokens write {MAX_PLACE + 1}"
+            raise UserError(f"{text[:60]!r}: {told}; take a model that reads digits")
         return " ".join(place_token(digit, whole - 1 - index) for index, digit in enumerate(digits))
 
-    return _pattern(max_place).sub(written, text), []
+    return _READ.sub(written, text), []
 
 
 def write(tokens: Sequence[str], text_of: Callable[[list[str]], str], unwritten: Collection[str]) -> str:
@@ -90,12 +82,6 @@ def count_malformed(tokens: Iterable[str]) -> int:
     places = [[place for _, place in piece.places] for piece in _pieces(tokens) if piece.places]
     ends = sum(number[-1] > 0 for number in places)
     return ends + sum(high - low > 1 for number in places for high, low in pairwise(number))
-
-
-@lru_cache
-def _pattern(max_place: int) -> re.Pattern[str]:
-    places = "|".join(map(str, range(MIN_PLACE, max_place + 1)))
-    return re.compile(rf"<extra_id_[0-9]+>|_[0-9]_(?:{places})_|([0-9]+(?:\.[0-9]+)?)")
 
 
 @lru_cache(1 << 16)
@@ -149,31 +135,18 @@ class RTTokenizer(PreTrainedTokenizerFast):
     Offsets refer to the text in which numbers are written as tokens.
     """
 
-    @classmethod
-    def added_tokens(cls, max_place: int = MAX_PLACE) -> tuple[str, ...]:
-        return place_tokens(max_place)
-
-    @property
-    def max_place(self) -> int:
-        places = find_place_tokens(self.get_added_vocab()).values()
-        return max((place for _, place in places), default=MIN_PLACE - 1)
-
-    @property
-    def reader(self) -> str:
-        """The name of ``number_reader``, by which encoded data is found again."""
-        place = self.max_place
-        return "ntl.tokenizers.rt.read" if place == MAX_PLACE else f"ntl.tokenizers.rt.read:{place}"
+    added_tokens = staticmethod(place_tokens)
+    reader = "ntl.tokenizers.rt.read"  # the name of ``number_reader``, by which encoded data is found again
 
     def number_reader(self) -> Callable[[str], tuple[str, list[float]]]:
         """The function that writes the numbers of a text as tokens."""
-        return partial(read, max_place=self.max_place)
+        return read
 
     def count_malformed(self, ids: list[int]) -> int:
         return count_malformed(self._known(ids))
 
     def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:
-        place = self.max_place
-        return super()._encode_plus(_read_all(text, place), _read_all(text_pair, place), *args, **options)
+        return super()._encode_plus(_read_all(text), _read_all(text_pair), *args, **options)
 
     def _decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> str:
         ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
@@ -187,7 +160,7 @@ class RTTokenizer(PreTrainedTokenizerFast):
         return [token for token in tokens if token is not None]
 
 
-def _read_all(text: Any, max_place: int) -> Any:
+def _read_all(text: Any) -> Any:
     if isinstance(text, (list, tuple)):
-        return type(text)(_read_all(item, max_place) for item in text)
-    return read(text, max_place)[0] if isinstance(text, str) else text
+        return type(text)(_read_all(item) for item in text)
+    return read(text)[0] if isinstance(text, str) else text

@@ -90,11 +90,8 @@ class EpochSampler(TrainerCallback, Sampler[int]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.set_epoch(int(state.epoch or 0))  # a fraction in a resumed run
+        self.epoch = int(state.epoch or 0)  # a fraction in a resumed run
 
     def __iter__(self) -> Iterator[int]:
         lengths = self.dataset.lengths if self.by_length else None
@@ -158,26 +155,14 @@ def _columns(used: Tensor) -> slice:
 INDEX = "index"
 
 
-class Numbered:
-    """An encoded data set whose examples also contain their own index."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset, self.lengths = dataset, dataset.lengths
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {**self.dataset[index], INDEX: index}
-
-
 class CollateNumbered:
-    """Collates numbered examples, those of training, by ``collate_training``; the batch has their ``INDEX`` (B,)."""
+    """Collates pairs of example and index, those of training, by ``collate_training``; the batch has ``INDEX`` (B,)."""
 
     def __init__(self, collate: Callable[..., Any], collate_training: Callable[..., Any]) -> None:
         self.collate, self.collate_training = collate, collate_training
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
-        if INDEX not in examples[0]:
+        if not isinstance(examples[0], tuple):
             return self.collate(examples)
-        return {**self.collate_training(examples), INDEX: torch.tensor([example[INDEX] for example in examples])}
+        chosen, indices = zip(*examples, strict=True)
+        return {**self.collate_training(chosen), INDEX: torch.tensor(indices)}

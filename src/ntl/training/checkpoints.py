@@ -24,15 +24,7 @@ from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
 from ntl.results.record import RECORD
 from ntl.system.errors import Busy, UserError
-from ntl.system.files import (
-    is_locked,
-    lock,
-    remove_parts,
-    sha256_changes,
-    sha256_of,
-    sync,
-    write_atomically,
-)
+from ntl.system.files import is_locked, lock, remove_parts, sha256_changes, sha256_of, sync, write_atomically
 from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"
@@ -188,13 +180,6 @@ def prune(newest: Path, keep: int, best: int | None = None) -> None:
     for checkpoint in set(by_step(newest.parent)).difference(earlier[:keep], marked):
         if step_of(checkpoint) != best:
             shutil.rmtree(checkpoint, ignore_errors=True)
-
-
-def keep_newest(folder: Path, keep: int, best: int | None = None) -> None:
-    """Delete all checkpoints in ``folder`` except the newest complete one, the ``keep`` - 1 before it, and ``best``."""
-    newest, _ = newest_whole(folder)
-    if newest:
-        prune(newest, keep, best)
 
 
 # ---- the best one

@@ -32,7 +32,7 @@ from ntl.losses.places import check_digits
 from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
-from ntl.models.pretrained import checkpoint_activations, embedding_rows
+from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
 from ntl.objectives.next_token import terms_of
@@ -210,7 +210,8 @@ class RunParts:
         """
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
-            checkpoint_activations(self.model)
+            model: Any = self.model
+            model.activation_checkpointing_enable({"use_reentrant": False})
         known = {}
         if vocab:
             head: Any = self.model.get_output_embeddings()

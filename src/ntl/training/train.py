@@ -178,7 +178,8 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
         best = scored if trainer.saves.metric else None
-        checkpoints.keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, best)
+        if newest := checkpoints.newest_whole(folder / CHECKPOINTS)[0]:
+            checkpoints.prune(newest, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in summary(record, splits, "@paper" if config.paper_compat else ""):
             say(line)

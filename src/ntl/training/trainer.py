@@ -1,4 +1,4 @@
-"""A Seq2SeqTrainer that normalizes the loss of an objective and writes checkpoints with a manifest."""
+"""A Trainer that normalizes the loss of an objective and writes checkpoints with a manifest."""
 
 import json
 import math
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
+from torch.utils.data import StackDataset
+from transformers import EvalPrediction, PrinterCallback, Trainer
 
 from ntl.config.trainer import is_decoded
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
 from ntl.system.errors import Diverged, UserError
-from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, Numbered, micro_batches
+from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, micro_batches
 from ntl.training.callbacks import SaveAt, training_arguments
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
 from ntl.training.decode import decode_validation
@@ -35,7 +36,7 @@ EVALUATION_TIMES = (
 SHUFFLED_IN_MEMORY = 2**20
 
 
-class ObjectiveTrainer(Seq2SeqTrainer):
+class ObjectiveTrainer(Trainer):
     """Trains an objective (``ntl.objectives``), whose forward returns a `JointLoss`.
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
@@ -45,7 +46,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     """
 
     accelerator: Any
-    # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
+    # For transformers: compute_loss already accounts for gradient accumulation.
     loss_is_scaled_for_ga = True
 
     def __init__(
@@ -57,7 +58,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         callbacks: Sequence[Any] = (),
         started: float | None = None,
     ) -> None:
-        config, objective = parts.config.trainer, parts.objective()
+        config, objective, train = parts.config.trainer, parts.objective(), parts.encoded("train")
         if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
@@ -68,7 +69,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         super().__init__(
             model=objective,
             args=training_arguments(parts.config, checkpoints, sorted(parts.model._no_split_modules or ())),
-            train_dataset=Numbered(parts.encoded("train")),  # pyright: ignore[reportArgumentType]
+            train_dataset=StackDataset(train, range(len(train))),  # pyright: ignore[reportArgumentType]
             eval_dataset=parts.encoded("validation").first(config.eval_rows),
             data_collator=CollateNumbered(parts.collator, parts.collate_training),
             compute_metrics=self._evaluation_metrics,
@@ -76,9 +77,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         )
         if own_cache is not None:  # transformers switches it off, in checkpoints as well
             parts.model.config.use_cache = own_cache
-        if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
-            # Older versions divide by the accumulation steps unless this is set; the function is never called.
-            self.compute_loss_func = means
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.record.ProgressLines prints fewer.
@@ -107,7 +105,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the order of the data
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        dataset = self.parts.encoded("train")
         if len(dataset) <= SHUFFLED_IN_MEMORY and not self.config.length_bucketing:
             return super()._get_train_sampler(train_dataset)
         # The batches of all ranks at a step have similar lengths together, so the sampler gets their total size.
@@ -205,11 +203,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             found.append(values)
         rows = torch.cat(found)[torch.cat(places).argsort()]
         return None, rows, rows[:, :1]
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
-        self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*args, **kwargs)
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """Return the means over all examples, whatever the batch size and ranks, and the metrics of decoded ones.

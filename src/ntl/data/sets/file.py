@@ -27,7 +27,6 @@ from ntl.config.data import (
     is_on_hub,
     suffix_of,
 )
-from ntl.data import raw
 from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
 from ntl.data.raw import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
@@ -59,13 +58,10 @@ class Own(TextDataset):
     rows_are: ClassVar[str] = "questions"
     config: OwnDataConfig
 
-    def __init__(self, config: OwnDataConfig) -> None:
-        super().__init__(config)
-        licence = config.licence
-        # Text whose licence is unknown is not published.
-        self.origin = raw.Origin(  # pyright: ignore[reportAttributeAccessIssue]
-            "files of one's own", licence or "unknown", "none given", bool(licence), files={}
-        )
+    @property
+    def publishable(self) -> bool:
+        """Text whose licence is unknown is not published."""
+        return bool(self.config.licence)
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """The rows in the order of their files."""

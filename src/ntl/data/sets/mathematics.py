@@ -26,7 +26,7 @@ import tarfile
 import tempfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
@@ -97,15 +97,6 @@ class Texts:
         order = np.arange(len(self.lines[name]) // 2)
         np.random.default_rng([seed, stream]).shuffle(order)
         return order[:count].astype(np.uint32)
-
-    def checked(self, name: str, order: np.ndarray, fault: Callable) -> Iterator[tuple[str, str]]:
-        """The pairs of a file in this order; UserError with file and line where ``fault`` names one."""
-        lines = self.lines[name]
-        for index in map(int, order):
-            question, answer = lines[2 * index].decode(), lines[2 * index + 1].decode()
-            if found := fault(question, answer):
-                raise UserError(f"{lines.path}:{2 * index + found[0]}: {found[1]}.")
-            yield question, answer
 
 
 def find_texts(
@@ -264,8 +255,13 @@ class DeepMind(TextDataset):
         return Material(splits, {"kind": texts.kind, "path": str(texts.tree), "sha256": digests})
 
     def _rows(self, texts: Texts, name: str, order: np.ndarray) -> Iterator[Row]:
-        group = Path(name).stem if self.modules_are_groups else ""
-        return (Row(question, answer, group) for question, answer in texts.checked(name, order, self.fault))
+        """The pairs of a file in this order. UserError with file and line where ``fault`` names one."""
+        lines, group = texts.lines[name], Path(name).stem if self.modules_are_groups else ""
+        for index in map(int, order):
+            question, answer = lines[2 * index].decode(), lines[2 * index + 1].decode()
+            if found := self.fault(question, answer):
+                raise UserError(f"{lines.path}:{2 * index + found[0]}: {found[1]}.")
+            yield Row(question, answer, group)
 
 
 class Mathematics(DeepMind):

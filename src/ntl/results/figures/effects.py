@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ntl.results.effects import Effect, Outcome, Seeds, effect
-from ntl.results.figures.spec import Panel, Source, defined, table_spec
+from ntl.results.figures.spec import Panel, Source, defined
 from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import BAND, ColumnSpec
+from ntl.results.spec import BAND, ColumnSpec, table_spec
 from ntl.results.table import build_table, by_seed
 from ntl.results.verdicts import Cell, Whose, judge, load_verdicts
 

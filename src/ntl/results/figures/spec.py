@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ from ntl.config.targets import check_target
 from ntl.results.match import plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
-from ntl.results.spec import ColumnSpec, load_table_spec, read_typed
+from ntl.results.spec import ColumnSpec, read_typed, table_spec
 from ntl.results.table import Seeds, by_seed, constant_values
 from ntl.system.errors import UserError, one_line_errors
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
-table_spec = cache(load_table_spec)  # figures share few tables, and one takes a tenth of a second
 
 
 @dataclass
@@ -102,11 +101,6 @@ class Panel:
     def column(self) -> ColumnSpec:
         """The table's column of the panel's metric."""
         return next(column for column in self.block.columns if column.metric == self.spec.metric)
-
-    @property
-    def counts(self) -> list[int]:
-        """The runs of each loss."""
-        return [len(have) for have in self.runs.values()]
 
     def scores(self, metric: str) -> dict[str, Seeds]:
         """Loss -> seed -> score, of the runs that have one; None where it is undefined."""

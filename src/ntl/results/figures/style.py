@@ -74,7 +74,7 @@ def finish(source: Source, figure: Figure, legend: int = 0, **values: str) -> Dr
     ``legend``: the columns of a legend of the first panel, below all of them.
     """
     if source.panels:
-        first, counts = source.panels[0], [count for panel in source.panels for count in panel.counts]
+        first, counts = source.panels[0], [len(have) for panel in source.panels for have in panel.runs.values()]
         values = {"model": first.model, "place": first.place, "seeds": seeds_text(counts), **values}
     if legend:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=legend)
