@@ -122,7 +122,7 @@ def test_in_any_text_spans_are_in_order_and_hold_nothing_but_the_number(text: st
     assert all(value.is_finite() for value in values)
     whole = parse_number(text)
     assert whole is None or values == [whole]
-    assert isinstance(last_number_paper(text), float | None)
+    assert isinstance(last_number_paper(text), Decimal | None)
     for value in values:
         assert parse_number(format_number(value)) == value
 

@@ -195,11 +195,6 @@ def _extract_default(text: str, **options: bool) -> Decimal | None:
     return numbers[-1] if numbers else None
 
 
-def _extract_paper(text: str) -> Decimal | None:
-    value = last_number_paper(text)
-    return None if value is None else Decimal(repr(float(value)))
-
-
 def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
     """Compare in decimal arithmetic; only results are float64. None is an unparsable prediction."""
     correct, within = np.zeros((2, len(answers)), dtype=bool)
@@ -262,5 +257,5 @@ def _log_gaps(values: Sequence[Decimal | None], others: Sequence[Decimal]) -> ND
 
 RULES: dict[str, AnswerRule] = {
     "default": AnswerRule("default", _extract_default, compare_exactly, math.nan),
-    "paper": AnswerRule("paper", _extract_paper, compare_as_paper, 0.0),
+    "paper": AnswerRule("paper", last_number_paper, compare_as_paper, 0.0),
 }

@@ -67,7 +67,7 @@ def number_spans(text: str) -> list[tuple[int, int, Decimal]]:
     return spans
 
 
-def last_number_paper(text: str) -> float | None:
+def last_number_paper(text: str) -> Decimal | None:
     """Return the answer by the paper's rule: the last match of sign, white space, digits and optional ".digits".
 
     This reproduces the paper's scores, including its quirks: no commas ("1,234" -> 234), no exponent ("1e5" -> 5), no
@@ -76,7 +76,7 @@ def last_number_paper(text: str) -> float | None:
     """
     matches = _PAPER_NUMBER.findall(text)
     try:
-        return float(matches[-1].replace(" ", "")) if matches else None
+        return Decimal(repr(float(matches[-1].replace(" ", "")))) if matches else None
     except ValueError:
         return None
 
