@@ -347,7 +347,8 @@ def _of_hidden(
         elif weight_grad is not None:
             weight_grad += gradient_BV.t() @ hidden_CD[chunk]
         del logits_BV, gradient_BV  # frees them before the next chunk is computed
-    found = [each if each is None else each.to(_kept_dtype(hidden_CD.dtype)) for each in (hidden_grad, weight_grad)]
+    kept = _kept_dtype(hidden_CD.dtype)
+    found = [None if each is None else each.to(kept) for each in (hidden_grad, weight_grad, bias_grad)]
     if largest is not None:
-        found = [each if each is None else each.mul_(largest) for each in found]
-    return [*found, None if bias_grad is None else bias_grad.to(_kept_dtype(hidden_CD.dtype))]
+        found[:2] = [None if each is None else each.mul_(largest) for each in found[:2]]
+    return found

@@ -188,7 +188,7 @@ def _is_fast(
         return False
     width = inputs.shape[-1] if head is None else len(head.weight)
     from_hidden = head is not None and inputs.device.type != "cpu" and not torch.compiler.is_compiling()
-    faster = inplace or from_hidden or is_faster(inputs.device, width)  # a GPU has no memory for all logits
+    faster = inplace or from_hidden or is_faster(inputs.device, width)  # all logits at once are large
     return terms.knows and faster if chosen == "auto" else chosen != "reference"
 
 

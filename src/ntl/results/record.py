@@ -116,8 +116,9 @@ class RunRecord:
         """For each group that was probed, the epochs until its error is first below the threshold; inf for never."""
         found = {}
         for name in (name for name in self.curves if name.startswith(PROBE)):
-            below = (step for step, value in self.curves[name] if step and value is not None and value < threshold)
-            found[name.removeprefix(PROBE)] = next((step / self.steps * self.epochs for step in below), math.inf)
+            known = ((step, value) for step, value in self.curves[name] if step is not None and value is not None)
+            below = (step / self.steps * self.epochs for step, value in known if value < threshold)
+            found[name.removeprefix(PROBE)] = next(below, math.inf)
         return found
 
     def has(self, metric: str) -> bool:
