@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 def now(device: str) -> float:
-    """Return the time, in seconds: on a GPU wall time after a synchronisation, on a CPU processor time of all threads.
+    """Return the seconds of a clock: on a GPU wall time after a synchronisation, on a CPU processor time.
 
-    So other work on the machine does not count.
+    The latter is that of all threads, so that other work on the machine does not count.
     """
     if device != "cuda":
         return time.process_time()

@@ -116,15 +116,22 @@ class RunRecord:
         """For each group that was probed, the epochs until its error is first below the threshold; inf for never."""
         found = {}
         for name in (name for name in self.curves if name.startswith(PROBE)):
-            known = ((step, value) for step, value in self.curves[name] if step is not None and value is not None)
-            below = (step / self.steps * self.epochs for step, value in known if value < threshold)
-            found[name.removeprefix(PROBE)] = next(below, math.inf)
+            step = _first_below(self.curves[name], threshold)
+            found[name.removeprefix(PROBE)] = math.inf if step is None else step / self.steps * self.epochs
         return found
+
+    def _of_curves(self, metric: str) -> float | None:
+        """A metric that no record stores; None for any other, and where the record lacks its curve."""
+        if (below := STEPS_UNTIL.fullmatch(metric)) and (points := self.curves.get("eval_ce")):
+            step = _first_below(points, float(below[1]))
+            return float(self.steps if step is None else step)
+        if (below := EPOCHS_UNTIL.fullmatch(metric)) and (epochs := self.epochs_until(float(below[1]))):
+            return fmean(min(each, self.epochs) for each in epochs.values())
+        return None
 
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
-        probed = EPOCHS_UNTIL.fullmatch(metric) and any(name.startswith(PROBE) for name in self.curves)
-        return metric in self.metrics or bool(probed or (STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce")))
+        return metric in self.metrics or self._of_curves(metric) is not None
 
     def value(self, metric: str) -> float | None:
         """A metric in the unit in which it is printed. KeyError: the record lacks it. UserError: it is unknown.
@@ -133,13 +140,16 @@ class RunRecord:
         the run where none is. "probe/epochs_until_20.0" is the mean of ``epochs_until`` over the groups, where one that
         is not reached counts as the end of training.
         """
-        if (until := EPOCHS_UNTIL.fullmatch(metric)) and self.has(metric):
-            return fmean(min(epochs, self.epochs) for epochs in self.epochs_until(float(until[1])).values())
-        if (below := STEPS_UNTIL.fullmatch(metric)) and self.has(metric):
-            points = [(step, ce) for step, ce in self.curves["eval_ce"] if step is not None and ce is not None]
-            return float(next((step for step, ce in points if ce < float(below[1])), self.steps))
+        if (found := self._of_curves(metric)) is not None:
+            return found
         value = self.metrics[metric]
         return value if value is None else value * metric_of(metric).factor
+
+
+def _first_below(points: Sequence[Any], threshold: float) -> int | None:
+    """The step of the first ``[step, value]`` below the threshold; None where there is none."""
+    known = ((step, value) for step, value in points if step is not None and value is not None)
+    return next((step for step, value in known if value < threshold), None)
 
 
 # Fields that are read from the predictions as a record is published.
