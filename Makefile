@@ -7,7 +7,6 @@ DATASET ?= all
 RUN ?=
 RECORD ?=
 DRY_RUN ?=
-RECORD ?=
 # Processes that run the default tests: one a core, and at most 4, since each loads torch.
 TEST_WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 
@@ -33,7 +32,8 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.py
 	@if [ -e "$(VENV)" ] && [ ! -f "$(VENV)/pyvenv.cfg" ]; then \
 	  echo "error: VENV=$(VENV) exists and is no virtual environment; choose another folder or remove it."; exit 2; fi
 	@echo "Making $(VENV) with $$($(PYTHON) --version) and installing; about a minute."
-	@$(PYTHON) -m venv --clear "$(VENV)" || { \
+# One that was finished here is updated in place: a run may be using it.
+	@{ [ -f $@ ] && $(RUN_PY) -c ""; } 2>/dev/null || $(PYTHON) -m venv --clear "$(VENV)" || { \
 	  echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv"; rm -rf "$(VENV)"; exit 2; }
 	@$(RUN_PY) scripts/install.py
 	@touch $@

@@ -29,7 +29,6 @@ Examples:
   python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
   python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
 """
-AGAIN = "interrupted; the same command continues from the last checkpoint."
 failures: list[Exception] = []
 swept: list[Path] = []  # the folders of a sweep's runs
 
@@ -108,4 +107,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main, AGAIN))
+    without = ", without resume=," * any(word.startswith("resume=") for word in sys.argv)
+    sys.exit(report(main, f"interrupted; the same command{without} continues from the last checkpoint."))

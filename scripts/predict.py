@@ -96,7 +96,7 @@ def read_questions(file: str) -> list[str]:
     """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        found = [line.strip() for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+        found = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise UserError(f"--file {file}: {reason}; give a text file with one question on each line.") from error

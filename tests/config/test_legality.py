@@ -24,6 +24,10 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "model=xval_tiny loss=ce": ("model=xval_tiny loss=ce: this model has a number head", "leave loss= out"),
     "model=xval_tiny dataset=gsm8k": ("its answer is worked out in text, and that of this model is one number",),
     "model=xval_tiny probe_steps=2": ("probe_steps=2: a probe is the relative error",),
+    "model.lora.rank=2 trainer=fsdp": ("model.lora.rank=2 trainer.parallel=fsdp: adapters of sharded weights",),
+    "model=smollm2_135m scale=finetune model.lora.rank=2 objective.mask.fraction=0.1": (
+        "model.lora.rank=2 objective.mask.fraction=0.1: a new mask token would stay untrained",
+    ),
     "model.lora.rank=2": ("model.lora.rank=2 model.pretrained=false: an adapter changes",),
     "model.pretrained=true": ("model=gpt2_tiny model.pretrained=true: no published weights",),
     "model.dropout=null": ("random weights have none of their own",),
@@ -44,6 +48,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
         "objective.head_weights=[0,0]: each must be finite and at least 0, and one above 0",
     ),
     "objective=expected_error": ("loss=ntl_was objective=expected_error: the one is computed by the other",),
+    "loss=expected_error loss.weight=1": ("loss=expected_error loss.weight=1: the factor of the expected error is",),
     "loss=expected_error dataset=gsm8k": ("objective=expected_error dataset=gsm8k: its answers are not one number",),
     "loss=expected_error model=rt_tiny": ("this objective is for models of the family decoder or t5",),
     "loss=expected_error dataset.exclude_numbers=7": ("objective=expected_error dataset.exclude_numbers=7:",),

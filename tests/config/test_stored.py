@@ -45,6 +45,8 @@ def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) ->
     run = written("decoding=beam", "beside=expectation", "beside.expectation.num_beams=7")
     assert read_config(run, ["decoding.num_beams=1"]).decoding.num_beams == 1
     assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
+    late = read_config(run, ["decoding.num_beams=2", "decoding=beam"])  # as Hydra: a group, then its settings
+    assert (late.decoding.name, late.decoding.num_beams) == ("beam", 2)
     assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
     tree: Any = read_config(run, ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"]).decoding
     assert (tree.name, tree.num_beams, tree.trim) == ("median", 7, 0)

@@ -12,7 +12,7 @@ from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
 from ntl.data import dataset_named
 from ntl.data.chat import Chat
-from ntl.data.encode import encode_dataset, encode_rows
+from ntl.data.encode import Encoder, encode_dataset, encode_rows
 
 ROW = {"question": "What is 2+3?", "answer": "5"}
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -50,6 +50,18 @@ def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokeniz
         assert {name: ids.tolist() for name, ids in alone.items()} == {
             name: ids.tolist() for name, ids in found.items()
         }
+
+
+def test_what_the_template_writes_is_no_unknown_token(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.unk_token = "<|im_end|>"  # as of models whose unknown token is their end token
+    assert Encoder(tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))([ROW]).about["unknown"] == 0
+
+
+def test_a_token_across_the_beginning_of_the_answer_is_divided(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.add_tokens("\n\n")
+    assert shown(tokenizer, ROW | {"answer": "\n5"})[1] == "\n5<|im_end|>"
 
 
 def test_a_special_token_in_what_was_said_is_text(chat_tokenizer) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
@@ -76,6 +76,14 @@ def test_a_long_question_loses_its_beginning(tmp_path: Path) -> None:
     dataset = _encode(tmp_path, max_length=2)
     assert _texts(dataset[1])[0] == ["1", "="]
     assert dataset.about["truncated"] == 2
+
+
+def test_a_question_without_a_token_is_one_line() -> None:
+    tokenizer = _tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    row = {"question": "\u200b", "answer": "3"}
+    with pytest.raises(UserError, match=r"the answer '3' of '\\u200b': the tokenizer writes this question as no token"):
+        encode_rows([row], tokenizer, decoder_only=True, max_length=9)
 
 
 def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def said(content: Any, before: Any = 0, **more: Any) -> dict[str, Any]:
 def test_a_column_of_weights(read: Read) -> None:
     assert {row["answer"]: row["weight"] for row in read(rows_of(2, 0.5, "1"))}["1"] == "0.5"
     assert "weight" not in read(rows_of(1), weight="")[0]
+    assert len(read([*rows_of(1), dict.fromkeys(("question", "answer", "w"), "")])) == len(read(rows_of(1)))
 
 
 def test_weights_of_a_message_and_of_its_parts(read: Read, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def test_writing_twice(tmp_path: Path) -> None:
         (json.dumps({**GOOD, "sede": 1}), r"not whole, .*: sede: no such key. Did you mean 'seed'\?"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not whole, .*: metrics.test/mae: '1' does not fit float"),
         (json.dumps({**GOOD, "id": "../stolen"}), "id='../stolen': not a plain name"),
+        *(
+            (json.dumps({**GOOD, "metrics": {"test/count": 99}, "correct": {"test": bits}}), "not a whole run record")
+            for bits in ("r:oi", "r:\u00fc", "z:oi")
+        ),
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -86,10 +86,14 @@ def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path
     made = parts(dataset="multiplication")
     # One more for the end token.
     length = longest(made, "train", "answer") + 1 + EXTRA_TOKENS
-    assert max_new_tokens(made) == length
+    assert max_new_tokens(made, made.config.decoding) == length
     decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
     assert calls[0]["max_new_tokens"] == length
-    assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
+    made = parts(
+        "decoding.max_new_tokens=3", "beside=median", dataset="multiplication"
+    )  # what the one sets is not the length of the other
+    assert max_new_tokens(made, made.config.decoding) == 3
+    assert max_new_tokens(made, made.config.beside["median"]) == length
 
 
 def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +128,7 @@ def longest(parts: RunParts, split: str, part: str) -> int:
 def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
     """The longest test question and what may be generated; the last token is not read."""
     made = parts()
-    needed = longest(made, "test", "question") + max_new_tokens(made) - 1
+    needed = longest(made, "test", "question") + max_new_tokens(made, made.config.decoding) - 1
     check_lengths(parts(f"model.n_positions={needed}"))
     with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
         check_lengths(parts(f"model.n_positions={needed - 1}"))
@@ -151,10 +155,17 @@ def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small, capsys: 
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_read_again_not_trained_again(finished: Path, small, settings, without_times, capsys) -> None:
+def test_a_finished_run_is_read_again_not_trained_again(
+    finished: Path, small, settings, without_times, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     todo = plan_runs([settings(*BESIDE)], finished.parent)
     assert [each.id for each in todo] == [finished.name]
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
+    with monkeypatch.context() as second_rank:  # the first one decodes for all
+        second_rank.setenv("RANK", "1")
+        before = (finished / "record.json").read_bytes()
+        assert train(small(*BESIDE)) == finished / "record.json"
+        assert (finished / "record.json").read_bytes() == before
     assert train(small(*BESIDE)) == finished / "record.json"
     assert "decoding it also by expectation" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in weights} == weights

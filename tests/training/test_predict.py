@@ -15,7 +15,8 @@ from ntl.training import decode
 from ntl.training.checkpoints import is_taken, only_one
 from ntl.training.predictor import predict
 
-main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
+script = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))
+main = script["main"]
 TRAINED = ["dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2"]
 
 
@@ -46,6 +47,11 @@ def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> 
     assert [line["answer"] for line in found] == expected
     assert found == asked(*texts)
     assert {path: path.stat().st_mtime_ns for path in asked.run.rglob("*")} == before
+
+
+def test_a_question_keeps_the_spaces_around_it(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_bytes(b"2 + 2 = \r\n\n 3 + 1 =")
+    assert script["read_questions"](str(tmp_path / "q.txt")) == ["2 + 2 = ", " 3 + 1 ="]
 
 
 @pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])

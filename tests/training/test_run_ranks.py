@@ -17,8 +17,10 @@ from torch import nn
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
+from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training.checkpoints import newest_whole
+from ntl.training.predictor import predict
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.weights import whole_state
@@ -150,6 +152,16 @@ def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ran
         torch.testing.assert_close(tensor, expected_weights[name], rtol=1e-6, atol=1e-9)
     records = [read_record(ranks.folder / "record.json") for ranks in (one, two)]
     assert records[0].predictions_sha256 == records[1].predictions_sha256
+
+
+@pytest.mark.slow
+def test_a_sharded_regression_head_answers_in_the_unit_of_its_targets(on_ranks) -> None:
+    shared = ["model=gpt2_tiny_regression", "objective.standardize=true", "trainer.max_steps=4", "trainer.save_steps=4"]
+    ranks = on_ranks(2, "shard", "regression", *shared, "trainer=fsdp", "trainer.batch_size=8")
+    ranks.run()
+    path = predict(ranks.folder)
+    before = read_record(ranks.folder / "record.json").metrics["test/mae"]
+    assert score_predictions(path).metrics["test/mae"] == pytest.approx(before)
 
 
 @pytest.mark.soak

@@ -358,7 +358,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
         config.dataset = compose([*own, *(word for word in overrides if word.startswith("dataset"))]).dataset
         overrides = [word for word in overrides if not word.startswith("dataset")]
-    for override in overrides:
+    for override in sorted(overrides, key=lambda word: not word.startswith("decoding=")):  # a group comes first
         key, equals, value = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")

@@ -123,6 +123,8 @@ def _of_training(config: Any) -> Iterator[Rule]:
         yield "trainer.max_steps trainer.parallel", not trains, "nothing is trained; use trainer=ddp."
         line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp."
         yield "trainer.parallel trainer.eval_decoded trainer.best", is_decoded(trainer), line
+        line = "adapters of sharded weights are not saved; take trainer=ddp."
+        yield "model.lora.rank trainer.parallel", config.model.lora.rank, line
         line = "all processes need equally many passes; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
         yield "trainer.parallel trainer.max_tokens_per_batch", trainer.max_tokens_per_batch, line
     is_blind = trains and not evaluates
@@ -191,6 +193,9 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
     objective, family, mask = config.objective, config.model.family, config.objective.mask
     line = f"this objective is for models of the family {' or '.join(objective.families)}; take objective=next_token."
     yield "model objective", objective.families and family not in objective.families, line
+    lora, is_token = config.model.lora, mask.fraction and mask.variant != "random"
+    line = "a new mask token would stay untrained; set objective.mask.variant=random, or model.lora.full=[EMBEDDING]."
+    yield "model.lora.rank objective.mask.fraction", lora.rank and is_token and not lora.full, line
     for field in fields(mask):
         line = "has no effect with objective.mask.fraction=0; set the fraction, or leave it out."
         is_idle = not mask.fraction and getattr(mask, field.name) != field.default
@@ -297,6 +302,8 @@ def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
     for name, line in idle.items():
         for key in typed:
             yield key, f"{key}.".startswith(f"model.{name}."), line
+    is_idle = "loss.weight" in typed and isinstance(config.objective, ExpectedErrorConfig)
+    yield "loss loss.weight", is_idle, "the factor of the expected error is objective.weight; set that instead."
     for key in WARMUP:
         is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule == "plateau"
         yield f"trainer.{key} trainer.schedule", is_idle, "it has no warm-up; leave one of the two out."

@@ -63,9 +63,11 @@ class Chat:
         was said is text. UserError for a row that the template refuses or rewrites.
         """
         said = [self._said(row) for row in rows]
-        prompts = self._ids(self._render([each[:-1] for each in said], rows, add_generation_prompt=True))
-        answers = []
-        for row, prompt, whole in zip(rows, prompts, self._ids(self._render(said, rows)), strict=True):
+        asked = self._render([each[:-1] for each in said], rows, add_generation_prompt=True)
+        told, prompts, answers = self._render(said, rows), self._ids(asked), []
+        for row, before, text, prompt, whole in zip(rows, asked, told, prompts, self._ids(told), strict=True):
+            if text.startswith(before) and whole[: len(prompt)] != prompt:  # a token across the answer's beginning
+                whole = [*prompt, *self._ids([text.removeprefix(before)])[0]]
             answer = whole[len(prompt) :]
             if whole[: len(prompt)] != prompt or self.end_id not in answer:
                 raise self._error(f"at the question {row['question'][:60]!r} it {NOT_BEGUN}; {REMEDY}")

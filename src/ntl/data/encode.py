@@ -149,9 +149,9 @@ class Block(NamedTuple):
 class Encoder:
     """Rows with ``question`` and ``answer`` to token ids.
 
-    The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off; the
-    answer goes on behind it and has the end token. A special token in a text is text. Where tokens have values, that of
-    a number token is its number, and that of any other token 1.
+    The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off, but for
+    a chat, which then begins anywhere; the answer goes on behind it and has the end token. A special token in a text is
+    text. Where tokens have values, that of a number token is its number, and that of any other token 1.
 
     Args:
         decoder_only: The answer continues the question's text; else each is a text of its own.
@@ -178,6 +178,8 @@ class Encoder:
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
+        if chat and self.unknown in (self.end, tokenizer.bos_token_id, chat.end_id):  # which the template writes
+            self.unknown = None
         self.prefix = [] if chat else prefix_ids(tokenizer)  # a template writes its own
         self.answer_prefix = " " if self.decoder_only and needs_space(tokenizer) else ""
         self.texts = TokenTexts(tokenizer) if self.weighted or self.exclude else None
@@ -209,6 +211,8 @@ class Encoder:
             first = max(len(self.prefix) + len(question) - self.max_length, 0)
             about["truncated"] += first > 0
             texts += self.prefix + question[first:], answer
+            if row["question"] and not texts[-2]:
+                raise UserError(f"{_quoted(row)}: the tokenizer writes this question as no token; leave it out.")
             if self.number_token is not None:
                 if self.number_token not in answer:
                     raise UserError(f"{_quoted(row)} has no number, and this model predicts one: {REMEDY}")
@@ -216,7 +220,8 @@ class Encoder:
                 numbers += question_numbers[index][lost:] + answer_numbers[index]
             if self.texts:
                 own = self._weights(row, self.texts(answer), about)
-                weights += np.ones((len(texts[-2]), *own.shape[1:]), np.float32), own
+                before = np.ones_like(own[:1]) if row["question"] else own[:1]  # a document's label for its start
+                weights += before.repeat(len(texts[-2]), axis=0), own
         sizes = np.fromiter(map(len, texts), np.int64)
         arrays = {"tokens": np.fromiter(chain.from_iterable(texts), self.layout["dtype"])}
         if self.layout["has_values"]:

@@ -245,6 +245,8 @@ def train_job(raw: "DictConfig") -> None:
 
     rank = _rank_of_task()
     config, overrides = config_of_job(raw)
+    if int(os.environ.get("SLURM_RESTART_COUNT", "0")):  # requeued: its own checkpoint is the newest
+        config.resume = "auto"
     with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
         try:
             from ntl.training.train import train

@@ -250,7 +250,7 @@ class NumberTokenLoss(nn.Module):
     ) -> dict[str, Any]:
         """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
         check_labels(labels)
-        vocab, ignore = self.number_vocab, self.ignore_index
+        labels, vocab, ignore = labels.long(), self.number_vocab, self.ignore_index
         if self.shift:
             if labels.dim() < 2:
                 raise ValueError(

@@ -210,7 +210,7 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     if tokenizer.eos_token_id not in own_end_ids(model):
         for settings in (model.config, *([model.generation_config] if model.can_generate() else [])):
             settings.pad_token_id, settings.eos_token_id = pad_id(tokenizer), tokenizer.eos_token_id
-    elif not model.can_generate() and getattr(model.config, "pad_token_id", None) is None:
+    elif not model.can_generate():
         model.config.pad_token_id = pad_id(tokenizer)  # a sequence classifier reads the last token before padding
     return model
 

@@ -45,7 +45,7 @@ def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary,
         found &= ~number_vocab.values.isnan().cpu()
     elif numbers == "forbid":
         tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-        found[[place for place, token in enumerate(tokens) if OF_NUMBERS.fullmatch(token)]] = False
+        found[[place for place, token in enumerate(tokens) if OF_NUMBERS.fullmatch(token or "")]] = False
     return found
 
 

@@ -203,9 +203,12 @@ def read_record(path: Path | str) -> RunRecord:
         values["config"] = migrate_targets(values["config"])
         record: RunRecord = typed(RunRecord, values, f"{path}: not whole, restore it or run again")
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
+        for split, packed in record.correct.items():
+            if count := record.metrics.get(f"{split}/count"):
+                unpack_bits(packed, int(count))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, zlib.error) as error:
         raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
     check_name(record.id, f"{path}: id")
     return record

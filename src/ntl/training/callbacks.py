@@ -103,6 +103,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
     )
     # One process uses one device; otherwise transformers would split each batch over threads (nn.DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
+    arguments.mixed_precision = "bf16" if arguments.bf16 else "no"  # else that of `accelerate launch` would count
     return arguments
 
 

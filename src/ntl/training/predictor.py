@@ -152,7 +152,7 @@ def of_run(
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
-        limit = decode.max_new_tokens(parts)
+        limit = decode.max_new_tokens(parts, config.decoding)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
@@ -231,7 +231,7 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     parts, decoding = loaded.parts, loaded.parts.config.decoding
     decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
-    rows = [{"question": text.strip(), "answer": "0"} for text in questions]
+    rows = [{"question": text, "answer": "0"} for text in questions]
     examples: list[Any] = encode_rows(
         rows, parts.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED, chat=loaded.chat
     )
@@ -239,6 +239,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     # The last generated token is not an input; a question to an encoder has positions of its own.
     room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
     most = min(loaded.most, room)
+    if positions is not None and not decoder_only and loaded.limit > positions:
+        raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")
     for number, example in enumerate(examples, 1):
         if (length := len(example["question_ids"])) > most:
             raise UserError(

@@ -158,7 +158,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     step = trainer.state.global_step
     if stop.requested(trainer.args.device) == STOP:
         if checkpoint_at(folder, step).is_dir():
-            say(f"saved step {step:,}; the same command continues")
+            say(f"saved step {step:,}; the same command{', without resume=,' * (config.resume != 'auto')} continues")
         stop.call_previous_handler()
         raise KeyboardInterrupt
     scored = _scored_step(trainer)
@@ -266,10 +266,10 @@ def _already_finished(record_path: Path, config: Config) -> Path:
         )
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
-        # Imported here, because it imports torch.
-        from ntl.training.predictor import add_readings
+        if checkpoints.is_first():
+            from ntl.training.predictor import add_readings  # here, because it imports torch
 
-        add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
+            add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded = record.config.get("decoding", {})

@@ -297,9 +297,10 @@ class ObjectiveTrainer(Trainer):
     def gather_model(self) -> None:
         """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
         if self.is_fsdp_enabled:
-            state = whole_state(self.parts.model)
+            config, state = self.parts.model.config, whole_state(self.parts.model)
             del self.parts.model
             model: Any = self.parts.model
+            model.config = config  # it has the mean and the spread of a regression head's targets
             model.load_state_dict(state)
             model.to(self.args.device)
 

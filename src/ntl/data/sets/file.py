@@ -124,6 +124,8 @@ class Own(TextDataset):
     def _read(self, table: Table) -> list[Told]:
         told, salt = list[Told](), self.config.seed.to_bytes(8)
         for place, cells in table.read(self.columns):
+            if not any(str(value).strip() for value in cells.values() if value is not None):
+                continue  # what a spreadsheet makes of an empty line
             try:
                 cells, weight = self._weight(cells) if self.config.weight else (cells, {})
                 if row := self.row(cells):
@@ -207,8 +209,6 @@ class File(Own):
         config, before = self.config, list[str]()
         if config.answer in cells:
             texts = {name: text_of(name, value) for name, value in cells.items()}
-            if not any(map(str.strip, texts.values())):  # what a spreadsheet makes of an empty line
-                return None
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
             question, answer = filled or texts[config.question], texts[config.answer]
         else:
