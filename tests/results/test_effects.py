@@ -29,7 +29,9 @@ def test_errors_are_compared_by_their_ratio() -> None:
     assert worse.text == "+22.1% [-4.7, +56.6], n = 3, worse in 3 of 3"
     assert worse.gain == pytest.approx((-0.448413, 0.048413), abs=1e-6)
     assert worse.power == "; n = 3 could show 28%"
-    assert worse.p == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3], 0).pvalue)
+    assert worse.p(says_better=True) == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3], 0).pvalue)
+    # That nothing is lost is tested against a loss of the band, 5%.
+    assert worse.p(says_better=False) == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3], math.log(1.05)).pvalue)
     assert found(ERROR, (2.0, 4.0), (1.0, 8.0)).text == "-50.0%, +100.0%, n = 2"
 
 
@@ -80,7 +82,7 @@ def test_a_change_of_unit_changes_nothing_and_swapped_rows_the_sign(base: list[f
     swapped = found(ERROR, tuple(other), tuple(base))
     assert scaled.summary.mean == pytest.approx(first.summary.mean)
     assert swapped.summary.mean == pytest.approx(-(first.summary.mean or 0.0))
-    assert swapped.p == pytest.approx(first.p)
+    assert swapped.p(says_better=True) == pytest.approx(first.p(says_better=True))
 
 
 def test_a_baseline_beats_a_heuristic_with_its_whole_interval() -> None:

@@ -1,16 +1,14 @@
 import math
-from dataclasses import replace
 from itertools import product
 from operator import mul
 from statistics import fmean
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.results import RunRecord, pack_bits, summarize
-from ntl.results.effects import accuracy_interval, holm, sign_flip_p
+from ntl.results import summarize
+from ntl.results.effects import holm, sign_flip_p
 
 
 def test_interval_of_four_values_by_hand() -> None:
@@ -52,24 +50,3 @@ def test_holm_by_hand() -> None:
     assert holm([0.02, 0.03, 0.025]) == pytest.approx([0.06, 0.06, 0.06])
     assert holm([0.5, 0.6]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_correct_answers_are_paired_by_their_examples() -> None:
-    bits = [[True, False] * 10, [True] * 20]
-    base, other = (
-        RunRecord(
-            id="r",
-            overrides=[],
-            config={},
-            seed=1,
-            metrics={"test/count": 20},
-            correct={"test": pack_bits(each)},
-            ids_sha256={"test": "0"},
-        )
-        for each in bits
-    )
-    # Half of 20 examples differ: binomial(20, 0.5) / 20 has the 2.5 % and 97.5 % points 6 / 20 and 14 / 20.
-    assert accuracy_interval("test", base, other) == pytest.approx((0.3, 0.7))
-    lost: tuple[dict[str, Any], ...] = ({"ids_sha256": {"test": "1"}}, {"correct": {}}, {"metrics": {}})
-    assert [accuracy_interval("test", base, replace(other, **each)) for each in lost] == [None] * 3
-    assert accuracy_interval("validation", base, other) is None

@@ -1,9 +1,11 @@
 """Verdicts of made-up records by hand, and those of the published records as an independent audit computed them."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from ntl.config import UserError
 from ntl.results.effects import Outcome
@@ -60,7 +62,9 @@ def test_a_wrong_name_is_one_line(tmp_path: Path, old: str, new: str, message: s
 def verdict(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[..., Verdict]:
     """The verdict on the cells, of these errors of CE and NTL-WAS by seed in noise and in products."""
 
-    def make(noise: list[float], product: list[float], constant: float = 20.0, cells: str = CELLS) -> Verdict:
+    def make(
+        noise: list[float], product: list[float], constant: float = 20.0, cells: str = CELLS, no_worse: bool = False
+    ) -> Verdict:
         records = []
         for dataset, metric, scores in (("noisy_numbers", RMSE, noise), ("multiplication", MAPE, product)):
             constants = {f"{metric}:{name}": constant for name in ("mode", "median", "mean")}
@@ -69,7 +73,8 @@ def verdict(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[.
                     make_record(loss, seed, {metric: value, **constants}, dataset=dataset)
                     for seed, value in enumerate(values, start=1)
                 ]
-        return judge(load(tmp_path, cells), [build_table("quickstart", records)])[0]
+        head = HEAD.replace("whose: ours", f"whose: ours\n    no_worse: {no_worse}")
+        return judge(load(tmp_path, cells, head), [build_table("quickstart", records)])[0]
 
     return make
 
@@ -103,6 +108,14 @@ def test_the_quickstart_runs_products_with_one_seed(verdict: Callable[..., Verdi
     assert (found.outcome, found.said) == (Outcome.supported, "supported")
     assert found.by_task == "supported: noise (tiny); not run: product (tiny)"  # one seed has no interval
     assert found.cells[1].text == "no run"
+
+
+def test_that_nothing_is_lost_has_a_p_of_its_own(verdict: Callable[..., Verdict]) -> None:
+    """A harm that is surely there, and surely below 5%: +1.0%, half width 2.5%."""
+    (cell,) = verdict(SAME, [], 20.0, CELLS.splitlines()[0], no_worse=True).cells
+    p = stats.ttest_1samp([math.log(value / 10) for value in SAME], math.log(1.05)).pvalue
+    assert cell.corrected == pytest.approx(p)
+    assert f"worse in 2 of 3, p = {p:.2g} against a loss of 5% corrected over the primary comparisons" in cell.text
 
 
 @pytest.mark.slow
@@ -145,8 +158,8 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     lines = readme_results([found], sentences).splitlines()
     assert lines[0] == "- It is -19.7% [-21.1, -18.2]."
     assert "Where a gain comes from: **supported** it." in lines
-    corrected = "After Holm's correction over the 1 primary comparisons, p is below 0.05 for: it (supported). "
-    assert lines[-1].startswith(corrected)
+    corrected = "over the 1 testable primary comparisons of these claims, p is below 0.05 for: it (supported). "
+    assert corrected in lines[-1]
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
         learnt(spec, [verdict(MORE, [])])
     with pytest.raises(UserError, match="'it/nose' is no claim/task"):

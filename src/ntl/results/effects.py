@@ -13,7 +13,6 @@ from statistics import fmean
 import numpy as np
 
 from ntl.evaluation.metrics import Better
-from ntl.results.record import RunRecord, unpack_bits
 from ntl.results.spec import BAND, ColumnSpec
 
 Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
@@ -94,26 +93,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def accuracy_interval(split: str, base: RunRecord, other: RunRecord) -> tuple[float, float] | None:
-    """95 % percentile bootstrap interval of the accuracy of ``other`` minus that of ``base`` on the same test examples.
-
-    It covers the choice of test examples, never the seed of training. None where the runs were not tested on the same
-    examples, or a record does not say which answers were correct.
-    """
-    sides = []
-    for record in (base, other):
-        count, ids = record.metrics.get(f"{split}/count"), record.ids_sha256.get(split)
-        if not count or ids is None or ids != base.ids_sha256.get(split) or split not in record.correct:
-            return None
-        sides.append(unpack_bits(record.correct[split], int(count)).astype(float))
-    # Resampling N examples is a multinomial draw over the distinct differences, -1, 0 and 1.
-    values, counts = np.unique(sides[1] - sides[0], return_counts=True)
-    size = counts.sum()
-    means = np.random.default_rng(0).multinomial(size, counts / size, size=10_000) @ values / size
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
-
-
 class Outcome(Enum):
     """What a comparison says of a claim; ``depends`` is of several tasks alone."""
 
@@ -151,17 +130,20 @@ class Effect:
         low, high = sorted(self.column.better.value * end for end in (self.summary.low, self.summary.high))
         return low, high
 
-    @property
-    def p(self) -> float | None:
-        """Two-sided p of the t test, which a correction for several comparisons takes; None below three seeds."""
+    def p(self, says_better: bool) -> float | None:
+        """Two-sided p of the t test that decides ``outcome``, for a correction; None below three seeds."""
         if self.summary.sd is None or self.summary.mean is None or self.summary.n < 3:
             return None
         from scipy.special import stdtr  # here, since it takes longer to load than a command's help
 
+        beyond = abs(self.column.better.value * self.summary.mean - self._least(says_better))
         if not self.summary.sd:
-            return 0.0 if self.summary.mean else 1.0
-        t = abs(self.summary.mean) / self.summary.sd * math.sqrt(self.summary.n)
-        return 2 * float(stdtr(self.summary.n - 1, -t))
+            return 0.0 if beyond else 1.0
+        return 2 * float(stdtr(self.summary.n - 1, -beyond / self.summary.sd * math.sqrt(self.summary.n)))
+
+    def _least(self, says_better: bool) -> float:
+        """The gain that the claim is tested against."""
+        return 0.0 if says_better else -self.band
 
     @property
     def power(self) -> str:
@@ -198,7 +180,7 @@ class Effect:
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
     def _format(self, value: float) -> str:
-        return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
+        return f"{100 * math.expm1(value):+z.1f}%" if self.ratio else format(value, f"+z{self.column.format}")
 
     def outcome(self, says_better: bool) -> Outcome:
         """For the claim that the row is better, or that it is no worse by the band or more."""
@@ -207,7 +189,7 @@ class Effect:
         low, high = self.gain
         if says_better and -self.band <= low and high <= self.band:
             return Outcome.equivalent
-        least = 0.0 if says_better else -self.band
+        least = self._least(says_better)
         return Outcome.supported if low > least else Outcome.contradicted if high < least else Outcome.inconclusive
 
 

@@ -354,11 +354,9 @@ def _effect(found: Effect) -> dict[str, Any]:
 
 
 def _difference(each: Difference) -> dict[str, Any]:
-    """With one common seed, low and high are the interval of the bootstrap over examples."""
     return {
         **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
         **_effect(each.effect),
-        **(dict(zip(("low", "high"), each.examples, strict=True)) if each.examples else {}),
         "primary": each.primary,
     }
 

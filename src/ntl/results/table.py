@@ -7,7 +7,7 @@ from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, accuracy_interval, beats, effect
+from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
@@ -43,15 +43,11 @@ def outcome_of(
 
 @dataclass
 class Difference:
-    """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for.
-
-    ``examples``: with one common seed only, the 95 % bootstrap interval of the accuracy over test examples.
-    """
+    """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for."""
 
     row: RowSpec
     against: RowSpec
     effect: Effect
-    examples: tuple[float, float] | None
     primary: bool
 
 
@@ -300,12 +296,8 @@ def differences(
         for column in (each for each in columns if each.better is not Better.neither):
             if (gap := row.over(base, column)) is None:
                 continue
-            common, examples = sorted(set(base.records) & set(row.records)), None
-            if len(common) == 1 and column.metric.endswith("/accuracy"):
-                split = column.metric.partition("/")[0]
-                examples = accuracy_interval(split, base.records[common[0]], row.records[common[0]])
             is_primary = (base, row) == primary and column.metric == endpoint
-            found.append(Difference(row.spec, base.spec, gap, examples, is_primary))
+            found.append(Difference(row.spec, base.spec, gap, is_primary))
     return found
 
 

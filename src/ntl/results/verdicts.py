@@ -127,7 +127,8 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``primary``: the comparison that its table is made for; ``corrected`` is then its p among all of those.
+    ``primary``: the comparison that its table is made for; ``corrected`` is then its p among all of those, which for
+    ``no_worse`` is that against a loss of the band.
     ``heuristic`` is what the baseline does not beat where the outcome is "not testable".
     """
 
@@ -139,8 +140,14 @@ class Cell:
     outcome: Outcome
     heuristic: str = ""
     primary: bool = False
+    no_worse: bool = False
     corrected: float | None = None
     said: str = ""
+
+    @property
+    def tested(self) -> tuple[str, str, bool]:
+        """The same for two cells that test the same."""
+        return self.place, self.what, self.no_worse
 
     @property
     def short(self) -> str:
@@ -156,7 +163,12 @@ class Cell:
         if self.outcome is Outcome.inconclusive and not self.said:
             why = self.effect.power
         after = "; added when the records had been seen" if self.spec.after else ""
-        p = "" if self.corrected is None else f", p = {self.corrected:.2g} corrected over the primary comparisons"
+        against = f" against a loss of {self.spec.band:.0%}" * self.no_worse
+        p = (
+            ""
+            if self.corrected is None
+            else f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
+        )
         return f"{self.said or self.effect.text}{p}{why}{after}"
 
 
@@ -230,7 +242,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
-    return Cell(cell, table.scale, place, what, found, *outcome, primary)
+    return Cell(cell, table.scale, place, what, found, *outcome, primary, claim.no_worse)
 
 
 def _read(label: str, metric: str) -> str:
@@ -264,8 +276,8 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
 def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHMARKS) -> list[Verdict]:
     """Every claim with its cells, whose links lead from ``results/``.
 
-    The p of the primary comparisons are corrected by Holm's method over all of them that have an interval, by the t
-    test: an exact p is never below 2 / 2^n, which no correction over many survives.
+    The p of the primary comparisons that test a claim and are testable are corrected by Holm's method over all of them
+    that have an interval, by the t test: an exact p is never below 2 / 2^n, which no correction over many survives.
     """
     found = []
     for claim in spec.claims:
@@ -276,15 +288,16 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
             cells += [_table_cell(claim, cell, table) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
+    every = [cell for verdict in found for cell in verdict.cells]
     primaries = {
-        (cell.place, cell.what): cell.effect.p
-        for verdict in found
-        for cell in verdict.cells
-        if cell.primary and cell.effect and cell.effect.p is not None and cell.outcome is not Outcome.not_testable
+        cell.tested: p
+        for cell in every
+        if cell.primary and cell.effect and cell.outcome is not Outcome.not_testable
+        if (p := cell.effect.p(not cell.no_worse)) is not None
     }
-    corrected = dict(zip(primaries, holm([p or 0.0 for p in primaries.values()]), strict=True))
-    for cell in (cell for verdict in found for cell in verdict.cells):
-        cell.corrected = corrected.get((cell.place, cell.what))
+    corrected = dict(zip(primaries, holm([*primaries.values()]), strict=True))
+    for cell in every:
+        cell.corrected = corrected.get(cell.tested)
     return found
 
 
