@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
     add = parser.add_argument
     add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")
-    add("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
+    add("--scale", help="one scale, such as tiny (default: every scale of a table)")
     add("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
     add("--pages", action="store_true", help="write results/README.md and the results in README.md, too")
     add("--json", action="store_true", help="print the cells as JSON instead of tables")
