@@ -89,11 +89,8 @@ def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path
     assert max_new_tokens(made, made.config.decoding) == length
     decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
     assert calls[0]["max_new_tokens"] == length
-    made = parts(
-        "decoding.max_new_tokens=3", "beside=median", dataset="multiplication"
-    )  # what the one sets is not the length of the other
-    assert max_new_tokens(made, made.config.decoding) == 3
-    assert max_new_tokens(made, made.config.beside["median"]) == length
+    made = parts("decoding.max_new_tokens=3", "beside=points", "beside.median.max_new_tokens=5")
+    assert [max_new_tokens(made, each) for each in (made.config.decoding, *made.config.beside.values())] == [3, 3, 5]
 
 
 def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

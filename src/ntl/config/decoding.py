@@ -22,7 +22,9 @@ class DecodingConfig:
     name: str = setting(MISSING, "The choice of the group.")
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
-    max_new_tokens: int = setting(0, "Longest answer; 0: that of training, plus a margin.", "tokens", min=0)
+    max_new_tokens: int = setting(
+        0, "Longest answer; 0: in beside as decoding, else as in training, plus some.", "tokens", min=0
+    )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(0, "Validation rows, for intervals of test answers; 0: none.", "rows", min=0)
 

@@ -54,8 +54,9 @@ _RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals h
 
 
 def max_new_tokens(parts: RunParts, decoding: DecodingConfig) -> int:
-    """How many tokens an answer may have: as in ``decoding``, else from the longest answer of the training data."""
-    return decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
+    """How many tokens an answer may have: as set here, or in ``decoding``; else from the longest training answer."""
+    given = decoding.max_new_tokens or parts.config.decoding.max_new_tokens
+    return given or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
 def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
