@@ -158,8 +158,8 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     lines = readme_results([found], sentences).splitlines()
     assert lines[0] == "- It is -19.7% [-21.1, -18.2]."
     assert "Where a gain comes from: **supported** it." in lines
-    corrected = "over the 1 testable primary comparisons of these claims, p is below 0.05 for: it (supported). "
-    assert corrected in lines[-1]
+    corrected = "After Holm's correction over the 1 testable primary comparisons of these claims"
+    assert lines[-1].startswith(f"{corrected}, p is below 0.05 for: it (supported). ")
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
         learnt(spec, [verdict(MORE, [])])
     with pytest.raises(UserError, match="'it/nose' is no claim/task"):

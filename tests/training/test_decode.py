@@ -86,11 +86,10 @@ def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path
     made = parts(dataset="multiplication")
     # One more for the end token.
     length = longest(made, "train", "answer") + 1 + EXTRA_TOKENS
-    assert max_new_tokens(made, made.config.decoding) == length
+    assert max_new_tokens(made) == length
     decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
     assert calls[0]["max_new_tokens"] == length
-    made = parts("decoding.max_new_tokens=3", "beside=points", "beside.median.max_new_tokens=5")
-    assert [max_new_tokens(made, each) for each in (made.config.decoding, *made.config.beside.values())] == [3, 3, 5]
+    assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
 
 
 def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +124,12 @@ def longest(parts: RunParts, split: str, part: str) -> int:
 def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
     """The longest test question and what may be generated; the last token is not read."""
     made = parts()
-    needed = longest(made, "test", "question") + max_new_tokens(made, made.config.decoding) - 1
+    needed = longest(made, "test", "question") + max_new_tokens(made) - 1
     check_lengths(parts(f"model.n_positions={needed}"))
     with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
         check_lengths(parts(f"model.n_positions={needed - 1}"))
+    with pytest.raises(UserError, match="noisy_numbers test needs"):  # also for another decoding beside it
+        check_lengths(parts(f"model.n_positions={needed}", "beside=median", f"beside.median.max_new_tokens={needed}"))
 
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")

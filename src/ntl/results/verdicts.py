@@ -163,12 +163,10 @@ class Cell:
         if self.outcome is Outcome.inconclusive and not self.said:
             why = self.effect.power
         after = "; added when the records had been seen" if self.spec.after else ""
-        against = f" against a loss of {self.spec.band:.0%}" * self.no_worse
-        p = (
-            ""
-            if self.corrected is None
-            else f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
-        )
+        p = ""
+        if self.corrected is not None:
+            against = f" against a loss of {self.spec.band:.0%}" * self.no_worse
+            p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
         return f"{self.said or self.effect.text}{p}{why}{after}"
 
 

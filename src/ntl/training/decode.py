@@ -53,10 +53,9 @@ VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 _RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
 
 
-def max_new_tokens(parts: RunParts, decoding: DecodingConfig) -> int:
-    """How many tokens an answer may have: as set here, or in ``decoding``; else from the longest training answer."""
-    given = decoding.max_new_tokens or parts.config.decoding.max_new_tokens
-    return given or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
+def max_new_tokens(parts: RunParts) -> int:
+    """How many tokens an answer may have: as in ``decoding``, else from the longest answer of the training data."""
+    return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
 def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
@@ -86,7 +85,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     if is_decoded(config.trainer) or any(decoding.interval_rows for decoding in decodings):
         decoded = (*decoded, "validation")
     generates = parts.model.can_generate() and not is_text
-    longest = max(max_new_tokens(parts, decoding) for decoding in decodings) if generates else 0
+    longest = max(each.max_new_tokens or max_new_tokens(parts) for each in decodings) if generates else 0
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about, answer = parts.encoded(split).about, longest if split in decoded else 0
         question = about["longest_question"]
@@ -150,7 +149,7 @@ def decode_examples(
     chosen: list[Any] = [examples[index] for index in share]
     how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
     if "max_new_tokens" not in options:
-        how |= {"max_new_tokens": max_new_tokens(parts, decoding), "chat": parts.chat}
+        how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
     if isinstance(examples, Packed):
         how["collate"] = parts.collator
         chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]

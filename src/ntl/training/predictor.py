@@ -152,7 +152,7 @@ def of_run(
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
-        limit = decode.max_new_tokens(parts, config.decoding)
+        limit = decode.max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
