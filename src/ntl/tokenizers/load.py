@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
@@ -27,35 +27,20 @@ Step = dict[str, Any]
 DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated", "invert": False}
 
 
-class Kind(NamedTuple):
-    """``digits``: each digit is a token of its own. ``tokenizer_class`` writes numbers in its ``added_tokens``.
-
-    The class may have ``ROLES``, such as a mask token; ``options`` are settings that it is made with and saves.
-    """
-
-    digits: bool = False
-    tokenizer_class: str = ""
-    options: tuple[str, ...] = ()
+# The class that writes numbers in its ``added_tokens``, and may have ``ROLES``, such as a mask token.
+KINDS = {"default": "", "digit": "", "rt": "ntl.tokenizers.rt.RTTokenizer", "xval": "ntl.tokenizers.xval.XValTokenizer"}
 
 
-KINDS = {
-    "default": Kind(),
-    "digit": Kind(digits=True),
-    "rt": Kind(tokenizer_class="ntl.tokenizers.rt.RTTokenizer"),
-    "xval": Kind(tokenizer_class="ntl.tokenizers.xval.XValTokenizer", options=("paper_compat",)),
-}
-
-
-def check_kind(kind: str) -> Kind:
-    """The kind of that name. UserError with the valid choices if it does not exist."""
+def number_class(kind: str) -> Any:
+    """The class of a kind that has tokens of its own for numbers, else None. UserError for an unknown kind."""
     if kind not in KINDS:
         choices = f"choose one of {', '.join(sorted(KINDS))}"
         raise UserError(f"unknown tokenizer kind {kind!r}: {choices}.{nearest(kind, KINDS)}")
-    return KINDS[kind]
+    return resolve_name(KINDS[kind]) if KINDS[kind] else None
 
 
 def load_tokenizer(
-    source: str | Path, kind: str = "digit", *, gguf_file: str = "", **options: Any
+    source: str | Path, kind: str = "digit", *, gguf_file: str = "", paper_compat: bool | None = None
 ) -> PreTrainedTokenizerFast:
     """A tokenizer as it is given, with an end token, and changed only as ``kind`` asks.
 
@@ -63,13 +48,13 @@ def load_tokenizer(
     ``gguf_file``) or a hub id ``owner/name``. ``kind``: ``"default"``, nothing is changed. ``"digit"``: each ASCII
     digit is a token of its own, also beside a word-start mark; a tokenizer of which that is true is not changed.
     ``"rt"`` and ``"xval"`` write numbers in tokens of their own (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``).
-    ``options``: ``paper_compat`` of ``"xval"``, to read numbers as the original does; by default as the folder has it.
+    ``paper_compat`` of ``"xval"``: read numbers as the original does; by default as the folder has it.
 
     Ids of the vocabulary never change; ``"default"`` and ``"digit"`` add no token (``ntl.models.interface.pad_id``).
     All else, such as the chat template, is as in the source. Digits that were split stay so in a tokenizer that is
     saved. UserError for an unknown kind, a file that is missing or broken, an unreachable hub.
     """
-    chosen, folder = check_kind(kind), Path(source).expanduser()
+    has_own_class, folder = number_class(kind) is not None, Path(source).expanduser()
     if folder.is_file():
         raise UserError(f"{folder} is a file: give the folder that holds the tokenizer's files")
     if not folder.is_dir():
@@ -82,9 +67,9 @@ def load_tokenizer(
         if not ends:
             raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
         given.eos_token = ends[0]
-    if chosen.tokenizer_class:
-        return assemble(given, kind, **options)
-    return split_digits(given, str(source)) if chosen.digits and not has_single_digits(given) else given
+    if has_own_class:
+        return assemble(given, kind, paper_compat)
+    return split_digits(given, str(source)) if kind == "digit" and not has_single_digits(given) else given
 
 
 def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
@@ -192,21 +177,21 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
     return changed
 
 
-def assemble(stock: PreTrainedTokenizerFast, kind: str, **options: Any) -> PreTrainedTokenizerFast:
+def assemble(stock: PreTrainedTokenizerFast, kind: str, paper_compat: bool | None = None) -> PreTrainedTokenizerFast:
     """A new tokenizer of this kind with the backend of the stock one and a pad token that is not its end token."""
-    chosen, state = KINDS[kind], backend_state(stock)
-    state["pre_tokenizer"] = isolate_digits(state["pre_tokenizer"], chosen.digits)
+    state = backend_state(stock)
+    state["pre_tokenizer"] = isolate_digits(state["pre_tokenizer"], kind == "digit")
     pad = stock.pad_token or ("<pad>" if "<pad>" in stock.get_vocab() else PAD_TOKEN)
     pad, model = PAD_TOKEN if pad == stock.eos_token else pad, state["model"]
     unknown = model.get("unk_token") if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
-    made_by: Any = resolve_name(chosen.tokenizer_class) if chosen.tokenizer_class else PreTrainedTokenizerFast
+    own = number_class(kind)
+    made_by = own or PreTrainedTokenizerFast
     roles = {"bos_token": stock.bos_token, "eos_token": stock.eos_token, "unk_token": unknown, "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
-    known = {**stock.init_kwargs, **options}  # as it was saved, if nothing else is asked for
-    settings = {name: known[name] for name in chosen.options if name in known}
+    rule = stock.init_kwargs.get("paper_compat") if paper_compat is None else paper_compat
     backend, kept = Tokenizer.from_str(json.dumps(state)), ("padding_side", "truncation_side", "model_max_length")
-    if chosen.tokenizer_class:
-        backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
+    if own:
+        backend.add_tokens([AddedToken(token, normalized=False) for token in own.added_tokens()])
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in roles.values()],
@@ -215,7 +200,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, **options: Any) -> PreTr
         chat_template=stock.chat_template,
         **{name: getattr(stock, name) for name in kept},
         **{role: token for role, token in roles.items() if token is not None},
-        **settings,
+        **({"paper_compat": rule} if kind == "xval" and rule is not None else {}),
     )
 
 

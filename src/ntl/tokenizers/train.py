@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.system.errors import UserError
 from ntl.system.hub import SENTENCEPIECE
-from ntl.tokenizers.load import assemble, check_kind, read_sentencepiece
+from ntl.tokenizers.load import assemble, number_class, read_sentencepiece
 
 _ALWAYS = "0123456789-."
 _WORD_START = "\u2581"
@@ -39,7 +39,7 @@ def train_tokenizer(
 
     The same words with the same counts give the same bytes, in any order. UserError for texts without a character.
     """
-    if check_kind(kind).tokenizer_class:
+    if number_class(kind):
         texts = (_NUMBER.sub(" ", text) for text in texts)
     counts = _count_words(texts)
     if not counts:

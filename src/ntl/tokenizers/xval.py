@@ -66,8 +66,8 @@ class XValTokenizer(PreTrainedTokenizerFast):
     ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}
     model_input_names: ClassVar[list[str]] = ["input_ids", "attention_mask", "number_values"]
 
-    @classmethod
-    def added_tokens(cls, **_: Any) -> tuple[str, ...]:
+    @staticmethod
+    def added_tokens() -> tuple[str, ...]:
         return (NUMBER,)
 
     # No __init__: transformers rebuilds a class with one from its vocabulary instead of reading tokenizer.json.

@@ -42,7 +42,7 @@ from ntl.system.files import sweep
 from ntl.system.hub import identity
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token
+from ntl.tokenizers.load import add_mask_token
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
@@ -298,16 +298,15 @@ def tokenizer_for(
     ``rows`` returns the training rows, and is called only if a tokenizer has to be trained; ``data_key`` is a key of
     their content.
     """
-    kind = config.tokenizer.kind
-    options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
+    kind, paper_compat = config.tokenizer.kind, config.tokenizer.paper_compat
     name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
         file = "" if config.tokenizer.path else gguf_file(config.model)
-        return load_tokenizer(name, kind=kind, gguf_file=file, **options)
+        return load_tokenizer(name, kind=kind, gguf_file=file, paper_compat=paper_compat)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():
         sweep(cache_dir, ".*.part-*")
         texts = (row[name] for row in islice(rows(), TRAINING_ROWS) for name in ("question", "answer"))
         train_tokenizer(texts, folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
-    return load_tokenizer(str(folder), kind=kind, **options)
+    return load_tokenizer(str(folder), kind=kind, paper_compat=paper_compat)
