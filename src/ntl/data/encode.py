@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,12 +54,12 @@ def encode_dataset(
         key: The content of the rows, for example the sha256 of their file. Never a path.
         settings: Those of ``Encoder``.
     """
-    how = {"keep_target": False, "chat": None, "weighted": False, "exclude": "", **settings}
-    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), how["decoder_only"], how["max_length"]]
-    parts += [getattr(tokenizer, "reader", ""), how["keep_target"]]
+    encode = Encoder(tokenizer, **settings)
+    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), encode.decoder_only, encode.max_length]
+    parts += [getattr(tokenizer, "reader", ""), encode.keep_target]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
-    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(how["chat"].key if how["chat"] else ())]
-    parts += ["weighted"] * how["weighted"] + ["excluded of", how["exclude"]] * bool(how["exclude"])
+    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(encode.chat.key if encode.chat else ())]
+    parts += ["weighted"] * encode.weighted + ["excluded of", encode.exclude] * bool(encode.exclude)
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def find() -> EncodedDataset | None:
@@ -68,7 +69,6 @@ def encode_dataset(
             return None
 
     def write(new: Path) -> None:
-        encode = Encoder(tokenizer, **settings)
         write_encoded(new, _blocks(rows(), encode, log), encode.layout)
 
     return make_once(folder, find, write, log, "write token ids to")
@@ -174,7 +174,6 @@ class Encoder:
 
     def __post_init__(self) -> None:
         tokenizer, chat = self.tokenizer, self.chat
-        self.ids_of = WordEncoder(chat.plain if chat else text_backend(tokenizer))
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
@@ -187,6 +186,10 @@ class Encoder:
         dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
         self.layout: dict[str, Any] = {"dtype": dtype, "has_values": self.keep_target or self.number_token is not None}
         self.layout |= {"weights": 2 if self.exclude else 1} if self.texts else {}
+
+    @cached_property
+    def ids_of(self) -> "WordEncoder":
+        return WordEncoder(text_backend(self.tokenizer))
 
     def __call__(self, rows: Sequence[Row]) -> Block:
         question_numbers, answer_numbers = [], []
