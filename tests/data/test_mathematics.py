@@ -21,7 +21,6 @@ from ntl.data.sets.mathematics import (
     Arithmetic,
     Mathematics,
     answer_of,
-    train_rows,
 )
 
 SMALL: dict[str, Any] = {"rows_per_file": 10, "train_share": 0.8, "test_rows_per_file": 3}
@@ -79,10 +78,6 @@ def file_and_pair(row: dict) -> tuple[int, int]:
     return int(file), int(pair)
 
 
-def answers(prepared: Prepared, split: str) -> list[int]:
-    return [int(row["answer"]) for row in prepared.rows(split)]
-
-
 def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir: Path) -> None:
     prepared = mathematics(data_dir, **SMALL)
     dataset = prepared.dataset
@@ -103,19 +98,6 @@ def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir
     assert all(row["question"].startswith(NAMES[file_and_pair(row)[0]]) for row in rows["validation"])
 
 
-def test_sums_of_three_difficulties_take_turns(sums: Path, data_dir: Path) -> None:
-    prepared = arithmetic(data_dir, **SMALL_SUMS)
-    train, validation = answers(prepared, "train"), answers(prepared, "validation")
-    assert [answer // 1000 for answer in train] == [1, 2, 3] * 40
-    assert [answer // 1000 for answer in validation] == [1, 2, 3] * 5
-    assert len({*train, *validation}) == 135
-    orders = [[answer % 1000 for answer in train if answer // 1000 == difficulty] for difficulty in (1, 2, 3)]
-    assert len({tuple(order) for order in [*orders, sorted(orders[0])]}) == 4
-    assert answers(prepared, "interpolate") == list(range(4000, 4010))
-    assert answers(prepared, "extrapolate") == list(range(5000, 5010))
-    assert prepared.rows("interpolate")[7]["id"] == "interpolate/00007"
-
-
 def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
     def train(**values: int) -> list[str]:
         prepared = mathematics(data_dir, **{"rows_per_file": 10, "test_rows_per_file": 3, **values})
@@ -129,10 +111,10 @@ def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) ->
 
 def test_the_papers_counts() -> None:
     config = MathematicsConfig()
-    assert (39 * train_rows(config), 39 * (config.rows_per_file - train_rows(config))) == (25_986_948, 13_026)
-    assert (13 * config.test_rows_per_file, 7 * config.test_rows_per_file) == (130_000, 70_000)
+    rows, held_out, test_rows = Mathematics(config).counts()
+    assert (39 * rows, 39 * held_out, 13 * test_rows, 7 * test_rows) == (25_986_948, 13_026, 130_000, 70_000)
     assert (len(MODULES), len(HARDER), len(TRAIN), len(set(NAMES))) == (13, 7, 39, 59)
-    assert train_rows(MathematicsConfig(rows_per_file=1000, train_share=0.29)) == 290
+    assert Mathematics(MathematicsConfig(rows_per_file=1000, train_share=0.29)).counts()[0] == 290
     # The consent to generate changes no row.
     asked = Mathematics(MathematicsConfig(allow_generation=True))
     assert asked.folder_name == Mathematics(config).folder_name

@@ -37,9 +37,6 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)
-
     @cached_property
     def _data(self) -> bytes | mmap.mmap:
         with one_line_errors("read", self.path), open(self.path, "rb") as stream:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, reduce
 from itertools import pairwise
+from operator import mul
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -152,10 +153,7 @@ def plus(f: Polynomial, g: Polynomial) -> Polynomial:
 
 
 def times(f: Polynomial, g: Polynomial) -> Polynomial:
-    a, b, c, d, e = f
-    p, q, r, s, t = g
-    product = a * p, a * q + b * p, a * r + b * q + c * p, a * s + b * r + c * q + d * p
-    return [term % PRIME for term in (*product, a * t + b * s + c * r + d * q + e * p)]
+    return [sum(map(mul, f[: n + 1], g[n::-1])) % PRIME for n in range(TERMS)]
 
 
 def composed(f: Polynomial, g: Polynomial) -> Polynomial:

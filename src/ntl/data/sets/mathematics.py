@@ -274,23 +274,18 @@ class Mathematics(DeepMind):
     config: MathematicsConfig
 
     def counts(self) -> tuple[int, int, int]:
-        rows = train_rows(self.config)
-        return rows, self.config.rows_per_file - rows, self.config.test_rows_per_file
+        share, total = self.config.train_share, self.config.rows_per_file
+        # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
+        rows = int(round(share * total, 6))
+        if not 0 < rows < total:
+            raise UserError(
+                f"dataset.train_share={share} of dataset.rows_per_file={total} leaves no row for "
+                f"{'validation' if rows else 'training'}."
+            )
+        return rows, total - rows, self.config.test_rows_per_file
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
-
-
-def train_rows(config: MathematicsConfig) -> int:
-    """How many rows of a training file are for training; the rest are for validation. UserError where one has none."""
-    # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
-    rows = int(round(config.train_share * config.rows_per_file, 6))
-    if not 0 < rows < config.rows_per_file:
-        raise UserError(
-            f"dataset.train_share={config.train_share} of dataset.rows_per_file={config.rows_per_file} leaves no row "
-            f"for {'validation' if rows else 'training'}."
-        )
-    return rows
 
 
 class Arithmetic(DeepMind):
