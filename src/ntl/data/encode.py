@@ -56,7 +56,7 @@ def encode_dataset(
     """
     encode = Encoder(tokenizer, **settings)
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), encode.decoder_only, encode.max_length]
-    parts += [getattr(tokenizer, "reader", ""), encode.keep_target]
+    parts += [f"{encode.read.__module__}.{encode.read.__name__}" if encode.read else "", encode.keep_target]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
     parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(encode.chat.key if encode.chat else ())]
     parts += ["weighted"] * encode.weighted + ["excluded of", encode.exclude] * bool(encode.exclude)

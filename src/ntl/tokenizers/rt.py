@@ -136,7 +136,6 @@ class RTTokenizer(PreTrainedTokenizerFast):
     """
 
     added_tokens = staticmethod(place_tokens)
-    reader = "ntl.tokenizers.rt.read"  # the name of ``number_reader``, by which encoded data is found again
 
     def number_reader(self) -> Callable[[str], tuple[str, list[float]]]:
         """The function that writes the numbers of a text as tokens."""

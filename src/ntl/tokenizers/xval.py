@@ -75,12 +75,6 @@ class XValTokenizer(PreTrainedTokenizerFast):
     def paper_compat(self) -> bool:
         return bool(self.init_kwargs.get("paper_compat", False))
 
-    @property
-    def reader(self) -> str:
-        """The name of ``number_reader``, by which encoded data is found again."""
-        function = self.number_reader()
-        return f"{function.__module__}.{function.__name__}"
-
     def number_reader(self) -> Callable[[str], tuple[str, list[float]]]:
         """The function that replaces the numbers of a text by ``[NUM]``, and returns them."""
         return read_paper if self.paper_compat else read
