@@ -13,10 +13,10 @@ _NUMERALS = [f"{n:0{width}}" for width in (1, 2, 3) for n in range(10**width)] *
 _GROUPS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"
 
 
-def _byte_level(*steps: Any, use_regex: bool = True) -> Tokenizer:
+def _byte_level(step: Any, use_regex: bool = True) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, as_bytes])
+    backend.pre_tokenizer = pre_tokenizers.Sequence([step, as_bytes])
     backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
@@ -24,6 +24,16 @@ def _byte_level(*steps: Any, use_regex: bool = True) -> Tokenizer:
     )
     backend.train_from_iterator([*_TEXT, *_NUMERALS], trainer)
     return backend
+
+
+def characters() -> PreTrainedTokenizerFast:
+    """Each digit, ``+``, ``=`` and the space is a token; all else is unknown."""
+    vocab = {token: index for index, token in enumerate(["<pad>", "</s>", "<unk>", *"0123456789+= "])}
+    backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    backend.decoder = decoders.Fuse()
+    roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False, **roles)
 
 
 def smollm2() -> PreTrainedTokenizerFast:
@@ -40,13 +50,6 @@ def smollm2() -> PreTrainedTokenizerFast:
         padding_side="left",
         truncation_side="left",
         clean_up_tokenization_spaces=True,
-    )
-
-
-def gpt2() -> PreTrainedTokenizerFast:
-    """As GPT-2: groups of digits, no pad."""
-    return PreTrainedTokenizerFast(
-        tokenizer_object=_byte_level(), bos_token="<|text|>", eos_token="<|text|>", unk_token="<|text|>"
     )
 
 
@@ -67,7 +70,7 @@ def llama3() -> PreTrainedTokenizerFast:
     )
 
 
-MAKES = {"smollm2": smollm2, "gpt2": gpt2, "llama3": llama3}
+MAKES = {"smollm2": smollm2, "llama3": llama3}
 
 
 def save(name: str, folder: Path) -> Path:
