@@ -25,16 +25,6 @@ def shown(tokenizer: Any, row: dict[str, Any], chat: Chat | None = None) -> tupl
     return first, second
 
 
-def test_a_row_by_hand(chat_tokenizer) -> None:
-    """What ends the turn is the last label, though the end token is another; the line end behind it is none."""
-    tokenizer = chat_tokenizer()
-    (found,) = encode_rows([ROW], tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))
-    system, user = [1, 4, 7, 9, 8, 10, 11, 2, 7], [1, 5, 7, 24, 8, 25, 8, 16, 13, 17, 12, 2, 7]
-    assert found["question_ids"].tolist() == [*system, *user, 1, 6, 7]
-    assert found["answer_ids"].tolist() == [19, 2]
-    assert (tokenizer.convert_ids_to_tokens([19, 2]), tokenizer.eos_token_id) == (["5", "<|im_end|>"], 0)
-
-
 def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokenizer) -> None:
     tokenizer = chat_tokenizer()
     asked = [[SYSTEM], [], [*TURNS], [SYSTEM, *TURNS]]

@@ -1,22 +1,16 @@
 """Padding, masks and the one shift, by hand; padding on either side gives the same loss."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ntl.data.collate import (
     CausalCollator,
     MaskedNumberCollator,
     RegressionCollator,
     Seq2SeqCollator,
-    masked_number_collator,
-    regression_collator,
-    token_collator,
 )
 
 PAD, EOS, START = 0, 1, 9
@@ -54,22 +48,6 @@ def test_prompts_end_where_the_answer_begins() -> None:
     assert causal["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
     seq2seq = Seq2SeqCollator(PAD, START).prompts(EXAMPLES)
     assert seq2seq["input_ids"].tolist() == [[5, 6, 7], [5, 0, 0]]
-
-
-ids = st.lists(st.integers(2, 8), min_size=1, max_size=6)
-
-
-@given(st.lists(st.tuples(ids, ids), min_size=1, max_size=5))
-def test_each_label_is_the_next_input_and_all_answers_are_there(pairs) -> None:
-    batch = CausalCollator(PAD)([_example(question, answer) for question, answer in pairs])
-    for row, (question, answer) in enumerate(pairs):
-        kept = batch["attention_mask"][row].bool()
-        inputs, labels = batch["input_ids"][row][kept].tolist(), batch["labels"][row][kept].tolist()
-        assert inputs == question + answer
-        assert labels == [-100] * (len(question) - 1) + answer + [EOS]
-        assert batch["labels"][row][~kept].eq(-100).all()
-        # Whatever is labelled at t stands in the input at t + 1: shifted once, neither twice nor not at all.
-        assert [label for label in labels[:-1] if label != -100] == inputs[len(question) :]
 
 
 END, NUM, MASK, TEXT = 1, 9, 8, 5
@@ -135,14 +113,3 @@ def test_the_longest_input(masked: MaskedNumberCollator) -> None:
     assert masked.longest_input(about) == 7
     assert RegressionCollator(PAD).longest_input(about) == 5
     assert CausalCollator(PAD).longest_input(about) == 6  # it never reads the end of the answer
-
-
-def test_they_are_made_for_a_model_and_its_tokenizer() -> None:
-    tokenizer = SimpleNamespace(pad_token_id=PAD, mask_token_id=MASK, number_token_id=NUM)
-    seq2seq = SimpleNamespace(is_encoder_decoder=True, decoder_start_token_id=0)
-    assert token_collator(seq2seq, tokenizer) == Seq2SeqCollator(PAD, 0)
-    decoder, without = SimpleNamespace(is_encoder_decoder=False), SimpleNamespace(pad_token_id=None, eos_token_id=7)
-    assert token_collator(decoder, tokenizer) == CausalCollator(PAD)
-    assert token_collator(decoder, without) == CausalCollator(7)
-    assert masked_number_collator(None, tokenizer) == MaskedNumberCollator(PAD, MASK, NUM)
-    assert regression_collator(decoder, without) == RegressionCollator(7)

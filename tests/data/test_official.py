@@ -242,28 +242,21 @@ def test_the_real_files_of_rjokes(data_root: Path, tmp_path: Path) -> None:
 # ---- MultiRC
 
 
-def passage(text: str, *questions: tuple[int, str, list[tuple[str, int | None]]]) -> dict[str, Any]:
+def passage(text: str, *questions: tuple[str, list[tuple[str, int]]]) -> dict[str, Any]:
     asked = [
-        {
-            "idx": index,
-            "question": question,
-            "answers": [
-                {"text": answer, "idx": place} | ({} if label is None else {"label": label})
-                for place, (answer, label) in enumerate(answers)
-            ],
-        }
-        for index, question, answers in questions
+        {"question": question, "answers": [{"text": answer, "label": label} for answer, label in answers]}
+        for question, answers in questions
     ]
-    return {"idx": 0, "version": 1.1, "passage": {"text": text, "questions": asked}}
+    return {"passage": {"text": text, "questions": asked}}
 
 
 PASSAGES = [
     passage(
         " The mill stood for 99 years.\u2028It fell in 1873. ",
-        (0, " When? ", [("1873", 1), (" in 1873 ", 1), ("99", 0), ("", 0)]),
-        (1, "Who?", [("nobody", 0)]),
+        (" When? ", [("1873", 1), (" in 1873 ", 1), ("99", 0), ("", 0)]),
+        ("Who?", [("nobody", 0)]),
     ),
-    passage("Trees.", (2, "What?", [("trees", 1)])),
+    passage("Trees.", ("What?", [("trees", 1)])),
 ]
 
 
@@ -290,7 +283,7 @@ def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str])
 
 
 def test_options_of_white_space_are_no_answer_and_the_original_keeps_all(release: Any, data_dir: Path) -> None:
-    blank = passage("p", (0, "q", [("a", 1), (" ", 1), ("", 1), ("b ", 1), ("c", 0)]), (1, "r", [(" ", 1)]))
+    blank = passage("p", ("q", [("a", 1), (" ", 1), ("", 1), ("b ", 1), ("c", 0)]), ("r", [(" ", 1)]))
     release(MultiRC, train=passages(*PASSAGES, blank), validation=passages(PASSAGES[1]))
     found = [made(MultiRC, data_dir, paper_compat=compat) for compat in (False, True)]
     answers = [[row["answer"] for row in prepared.rows("train")] for prepared in found]

@@ -1,7 +1,6 @@
 """Melting points and sentiment: regression from text, read from files of packages."""
 
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +61,7 @@ def test_splits_that_leave_nothing_for_training_are_one_line(data_dir: Path, pac
         made(data_dir, test_rows=18)
 
 
-def test_what_is_missing_or_another_file_is_one_line(data_dir: Path, packages: Callable[[Path], None]) -> None:
+def test_the_line_says_which_package_has_the_file(data_dir: Path) -> None:
     with pytest.raises(Missing) as caught:
         made(data_dir)
     assert str(caught.value) == (
@@ -70,14 +69,6 @@ def test_what_is_missing_or_another_file_is_one_line(data_dir: Path, packages: C
         "chemicals==1.5.2 (pip download --no-deps --only-binary :all: chemicals==1.5.2), and may lie in any folder "
         "that NTL_DATA_DIR names, as packages/chemicals-1.5.2-py3-none-any.whl."
     )
-    packages(data_dir)
-    wheel = data_dir / "packages" / "chemicals-1.5.2-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "a") as archive:
-        archive.writestr("more", "")
-    with pytest.raises(
-        UserError, match=r"not the published file: its sha256 is .* fetch the package chemicals==1\.5\.2"
-    ):
-        made(data_dir)
 
 
 def test_texts_come_with_their_mean_and_their_ratings(data_dir: Path, packages: Callable[[Path], None]) -> None:
@@ -97,13 +88,6 @@ def test_texts_come_with_their_mean_and_their_ratings(data_dir: Path, packages: 
     } == {"tweets"}
 
 
-def test_the_same_sentence_is_in_one_split(data_dir: Path, packages: Callable[[Path], None]) -> None:
-    packages(data_dir)
-    for seed in range(6):
-        rows = made(data_dir, Sentiment, seed=seed)
-        keys = {split: {key_of(row["question"]) for row in part} for split, part in rows.items()}
-        assert not keys["train"] & keys["test"]
-        assert not keys["train"] & keys["validation"]
-        assert not keys["test"] & keys["validation"]
+def test_a_sentence_is_the_same_whatever_its_capitals_and_signs() -> None:
     assert key_of("UGH!! I HATE it") == key_of("Ugh. I hate it…") != key_of("I hate it")
     assert key_of(":(") != key_of(":)")

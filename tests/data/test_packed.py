@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,16 +45,11 @@ def test_by_hand(tmp_path: Path) -> None:
     for index in (-1, 3):
         with pytest.raises(IndexError):
             packed[index]
-
-
-def test_a_batch_predicts_each_token_from_the_one_before(tmp_path: Path) -> None:
-    packed = Packed(write(tmp_path / "x", [[1, 2, 3], [4], [5, 6]]), 4, END)
     batch = CausalCollator(0)([packed[index] for index in range(3)])
     assert batch["input_ids"].tolist() == [[END, 1, 2, 3], [END, 4, END, 5], [6, 0, 0, 0]]
     assert batch["labels"].tolist() == [[1, 2, 3, END], [4, END, 5, 6], [END, *[IGNORE_INDEX] * 3]]
     # Nothing but the end of the split is padded, and documents are not masked from each other.
     assert batch["attention_mask"].tolist() == [[1] * 4, [1] * 4, [1, 0, 0, 0]]
-    assert torch.equal((batch["labels"] != IGNORE_INDEX).long(), batch["attention_mask"])
 
 
 @given(documents=st.lists(st.lists(st.integers(0, 8), max_size=12), min_size=1, max_size=9), length=st.integers(1, 15))

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,6 @@ from ntl.data.tables import open_tables
 Row = dict[str, Any]
 
 
-def jsonl(path: Path, rows: Sequence[Row]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def as_csv(path: Path, rows: list[Row], delimiter: str) -> None:
     with open(path, "w", newline="", encoding="utf-8-sig") as stream:
         writer = csv.DictWriter(stream, COLUMNS, delimiter=delimiter)
@@ -44,7 +39,7 @@ COLUMNS = ["a", "NA", "größe, \n"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.sampled_from(["NA", "1.0", '"', "\r\n", "\\"])
 ROWS_OF_TEXT = st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, TEXT)), min_size=1, max_size=9)
 WRITERS: dict[str, Callable[[Path, list[Row]], Any]] = {
-    "a.jsonl": lambda path, rows: jsonl(path, rows),
+    "a.jsonl": lambda path, rows: path.write_text("".join(json.dumps(row) + "\n" for row in rows)),
     "a.json": lambda path, rows: path.write_text(json.dumps(rows, ensure_ascii=False, indent=1)),
     "a.json.GZ": lambda path, rows: path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, rows)).encode())),
     "a.csv": lambda path, rows: as_csv(path, rows, ","),
