@@ -72,28 +72,6 @@ def test_numbers_in_a_text():
     assert {text: values_in(text) for text in FOUND} == {text: [*map(Decimal, FOUND[text])] for text in FOUND}
 
 
-BY_THE_PAPER = {
-    "1,234": 234,
-    "5 - 3": -3,
-    "1e5": 5,
-    ".5": 5,
-    "1 000": 0,
-    "$-5": -5,
-    "12-12 = -1": -1,
-    "3 apples\n#### 7": 7,
-    "1e-05": -5,
-    "1e+16": 16,
-    "no number": None,
-    "-\n5": None,
-    "3\n5": 5,
-    "9" * 400: float("inf"),
-}
-
-
-def test_the_papers_rule():
-    assert {text: last_number_paper(text) for text in BY_THE_PAPER} == BY_THE_PAPER
-
-
 def test_the_canonical_numeral():
     pairs = {"-1234.50": "-1234.5", "1E+3": "1000", "1.20E-3": "0.0012", "100": "100", "5.000": "5"}
     pairs |= dict.fromkeys(["-0", "-0.00", "0E+7", "0E-7"], "0")
@@ -131,6 +109,8 @@ def test_magnitudes_beyond_the_bound_are_no_numbers():
     for value in ("NaN", "Infinity", "-Infinity", "1e999999999", "1e-999999999"):
         with pytest.raises(ValueError, match="finite"):
             format_number(Decimal(value))
+    assert last_number_paper("9" * 400) == math.inf
+    assert last_number_paper("-\n5") is None  # where the original crashed
     assert parse_number(f"1e{MAX_EXPONENT}") == Decimal(f"1e{MAX_EXPONENT}")
     assert len(format_number(Decimal(f"1e{MAX_EXPONENT}"))) == MAX_EXPONENT + 1
     for text in (f"1e{MAX_EXPONENT + 1}", f"1e-{MAX_EXPONENT + 1}", "1e999999999", "1e" + "9" * 40_000, "0e999999999"):
