@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2400, "objectives": 1260, "training": 2765, "numbers": 600, "tokenizers": 692, "models": 1086},
-    **{"data": 3422, "decoding": 1084, "evaluation": 1398, "results": 3530, "launch": 791, "benchmarks": 948},
+    **{"losses": 2400, "objectives": 1260, "training": 2765, "numbers": 600, "tokenizers": 670, "models": 1086},
+    **{"data": 3370, "decoding": 1084, "evaluation": 1398, "results": 3530, "launch": 791, "benchmarks": 948},
     **{"config": 2609, "system": 750},
 }
 MAX_FILES = 143
