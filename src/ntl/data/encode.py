@@ -189,6 +189,7 @@ class Encoder:
 
     @cached_property
     def ids_of(self) -> "WordEncoder":
+        # Not where token ids are on disk already, nor through a chat template.
         return WordEncoder(text_backend(self.tokenizer))
 
     def __call__(self, rows: Sequence[Row]) -> Block:

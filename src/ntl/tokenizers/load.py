@@ -27,7 +27,7 @@ Step = dict[str, Any]
 DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated", "invert": False}
 
 
-# The class that writes numbers in its ``added_tokens``, and may have ``ROLES``, such as a mask token.
+# Kind -> the class that writes numbers in its ``added_tokens``, if any; it may have ``ROLES``, such as a mask token.
 KINDS = {"default": "", "digit": "", "rt": "ntl.tokenizers.rt.RTTokenizer", "xval": "ntl.tokenizers.xval.XValTokenizer"}
 
 
