@@ -11,9 +11,10 @@ import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from ntl.config import Config, UserError, compose, run_id
+from ntl.config import UserError, compose, run_id
 from ntl.config.composition import base_words, quoted, read_config, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, literal, own_folders, use
 from ntl.config.identity import plain
@@ -47,36 +48,15 @@ def test_every_yaml_file_is_a_choice_of_a_known_group_and_names_itself() -> None
             assert re.findall(r"^name: (\S+)", text, re.MULTILINE) in ([name], [])
 
 
-def names(config: Config, *groups: str) -> list[str]:
-    return [getattr(config, group).name for group in groups]
-
-
-def test_xval_on_multiplication_is_as_in_the_paper(composed) -> None:
-    config = composed("experiment=xval_multiplication")
-    chosen = names(config, "model", "tokenizer", "loss", "objective", "decoding", "dataset")
-    assert chosen == ["xval", "xval", "mse", "masked_number", "masked_number", "multiplication"]
-    dataset, trainer = config.dataset, config.trainer
-    assert (dataset.train_rows, dataset.validation_rows, dataset.test_rows_per_cell) == (780_000, 10_000, 20_000)
-    assert (trainer.lr, trainer.weight_decay, trainer.batch_size, trainer.max_steps) == (1e-4, 0.01, 32, 1_050_000)
-    assert (config.decoding.decimals, config.model.dropout, config.loss.weight) == (2, 0.1, 1.0)
-
-
 def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
+    assert compose(["scale=paper"]).decoding.num_beams == 4
     config = compose(["trainer.max_steps=7", "dataset.train_rows=9"])
     assert (config.trainer.max_steps, config.dataset.train_rows) == (7, 9)  # pyright: ignore[reportAttributeAccessIssue]
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
 
 
-def test_the_scale_decides_what_nobody_set() -> None:
-    config = compose(["scale=paper", "dataset=arithmetic", "model=t5_small"])
-    assert config.decoding.num_beams == 4
-    paper = config.trainer
-    assert (paper.lr, paper.batch_size, paper.weight_decay, paper.schedule) == (1e-4, 32, 0.01, "plateau")
-    assert (paper.factor, paper.patience) == (0.5, 5)
-
-
 def test_the_default_is_what_the_readme_says(composed) -> None:
-    chosen = names(composed(), "model", "tokenizer", "loss", "dataset", "scale")
+    chosen = [getattr(composed(), group).name for group in ("model", "tokenizer", "loss", "dataset", "scale")]
     assert chosen == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
 
 
@@ -121,6 +101,8 @@ def test_one_choice_is_meant() -> None:
     assert quoted("loss=ce,ntl_was", sweep=True) == "loss=ce,ntl_was"
     with pytest.raises(UserError, match="name one choice"):
         quoted("loss=[ce,ntl_was]", sweep=True)
+    with pytest.raises(ConfigCompositionException, match="Ambiguous value for argument"):
+        compose(["model=llama_tiny", "model.settings.hidden_size=1,2"])
 
 
 def test_help_names_every_choice_and_four_commands() -> None:
@@ -145,19 +127,14 @@ def test_seeds_share_the_work_of_a_composition_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        ["trainer.lr=1e-3", "seed=7", "trainer.max_steps=12", "trainer.bf16=true", "trainer.best="],
-        [
-            "trainer.lr=2",
-            "trainer.lr=3",
-            "model.settings.hidden_size=32",
-            "output_dir=a/b",
-            "objective.mask.fraction=.5",
-        ],
-        ["device=cpu", "resume=never", "keep_steps=[5,7]", "output_dir='größe [1], it is'", "tokenizer.path=owner/a-b"],
+        "trainer.lr=1e-3 seed=7 trainer.max_steps=12 trainer.bf16=true trainer.best= paper_compat=true",
+        "trainer.lr=2 trainer.lr=3 model.settings.hidden_size=32 output_dir=a/b objective.mask.fraction=.5",
+        "device=cpu resume=never keep_steps=[5,7] output_dir='größe[1],it\\'s' tokenizer.path=owner/a-b",
+        "objective.mask={fraction:0.25} data_dir=${output_dir}/b +model.settings.new=1 model.settings.new=2",
     ],
 )
-def test_values_are_set_as_hydra_sets_them(values: list[str]) -> None:
-    words = ["model=llama_tiny", "dataset=noisy_numbers", *values]
+def test_values_are_set_as_hydra_sets_them(values: str) -> None:
+    words = ["model=llama_tiny", "dataset=noisy_numbers", *values.split()]
     compose(words[:2])
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         raw = hydra_compose("train", overrides=words)

@@ -57,17 +57,6 @@ def test_the_paper_s_xval_is_another_run(composed) -> None:
     assert (corrected.model.paper_compat, corrected.tokenizer.paper_compat) == (False, False)
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("seed=2", "loss=ce", "loss.weight=0.5", "model=t5_tiny", "tokenizer=default", "dataset=noisy_numbers"),
-        *("dataset.train_rows=10", "trainer.lr=1e-3", "trainer.normalization=micro_batch", "objective=mtp"),
-    ],
-)
-def test_what_is_computed_counts(override: str, composed) -> None:
-    assert run_id(composed(override)) != run_id(composed())
-
-
 def test_a_new_key_with_a_default_keeps_old_ids(composed) -> None:
     @dataclass
     class Later(TrainerConfig):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose
+from ntl.config import UserError
 from ntl.config.composition import SCHEMAS, read_config
 from ntl.config.legality import validate
 from ntl.config.targets import ROOMS, locate
@@ -48,11 +48,6 @@ def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, 
     # A schema that has other keys than the target's is not found in the first place.
     with pytest.raises(UserError, match=rf"{message}|not in '\w+'; written by another version"):
         read_config(tmp_path)
-
-
-def test_on_a_command_line_too() -> None:
-    with pytest.raises(UserError, match=r"not in ntl\.losses"):
-        compose(["loss.number._target_=subprocess.run"])
 
 
 @pytest.mark.parametrize("path", ["model.name", "dataset.name", f"{BESIDE}name"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
@@ -165,19 +165,19 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
     Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    described = [str(each.value()) for each in parsed if each.key_or_group == "base" and "=" in str(each.value())]
-    if not described:
+    if not any(word.lstrip("+").startswith("base=") for word in overrides):
         return None
-    text, _, step = described[-1].rpartition("@")
+    parsed = _parsed(overrides)
+    described = str([each for each in parsed if each.key_or_group == "base"][-1].value())
+    if "=" not in described:
+        return None
+    text, _, step = described.rpartition("@")
     words = text.split()
     own = {word.partition("=")[0] for word in words}
     if not step.isdecimal() or not all("=" in word for word in words):
-        raise UserError(f"base={described[-1]}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
+        raise UserError(f"base={described}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
     if "base" in own:
-        raise UserError(f"base={described[-1]}: a base has no base of its own.")
+        raise UserError(f"base={described}: a base has no base of its own.")
     if any(each.key_or_group == "experiment" for each in parsed):
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
     shared = [word for word, each in zip(overrides, parsed, strict=True) if each.key_or_group.split(".")[0] in SHARED]
@@ -185,7 +185,7 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
 
 def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
-    found = base_words(overrides) if "=" in config.base else None
+    found = base_words(overrides)
     if found is None:
         return
     words, step = found
@@ -217,9 +217,8 @@ def _reset_idle(config: root.Config) -> None:
         (tokenizer, () if tokenizer.kind == "xval" else ["paper_compat"]),
     ]
     for part, names in idle:
-        for field in fields(part):
-            if field.name in names:
-                setattr(part, field.name, field.default)
+        for name in names:
+            setattr(part, name, getattr(type(part), name))
 
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
@@ -276,27 +275,31 @@ def _pickled(overrides: tuple[str, ...], places: tuple[Path, ...]) -> bytes:
     return pickle.dumps(_composed(overrides))
 
 
-_VALUE = re.compile(
-    r"(seed|device|resume|keep_steps|probe_steps|output_dir|data_dir|(?!hydra\.)[a-z]\w*(\.\w+)+)"
-    r"=([\w./+-]*|'[^'$\\]*'|\[[\w.,+-]*\])|base='[^'$]*'"
-)
+# What stands before a value: a setting, unless it is a group, but none of Hydra's own and nothing that is added.
+_KEY = re.compile(r"(?!hydra\b)(\w[\w.]*)=")
+
+
+def _parsed(overrides: Sequence[str]) -> Sequence[Any]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def _set(node: DictConfig, overrides: Sequence[str]) -> None:
-    """Set values as Hydra sets them."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    for each in OverridesParser.create().parse_overrides(list(overrides)):
+    """Set values as Hydra sets them, one for each setting."""
+    for each in _parsed(overrides):
+        if each.is_sweep_override():
+            raise ValidationError(f"{each.input_line}: several values, and one is meant")
         OmegaConf.update(node, each.key_or_group, each.value(), merge=True)
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
-    """As Hydra composes them: each combination of groups once, in which plain values are set."""
+    """As Hydra composes them: each combination of groups once, in which values are set."""
     from hydra.errors import HydraException
 
-    values = [override for override in overrides if _VALUE.fullmatch(override)]
-    rest = [override for override in overrides if override not in values]
-    raw = pickle.loads(_pickled(tuple(rest), (folders.CONFIG_DIR, *own_folders)))
+    values = [word for word in overrides if (found := _KEY.match(word)) and found[1] not in GROUPS]
+    rest = tuple(word for word in overrides if word not in values)
+    raw = pickle.loads(_pickled(rest, (folders.CONFIG_DIR, *own_folders)))
     try:
         _set(raw, values)
     except (HydraException, OmegaConfBaseException):
