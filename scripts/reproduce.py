@@ -96,14 +96,15 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
     from ntl.config import Config
 
     found: dict[str, Any] = {"names": ["quickstart"], "scale": "tiny", "outputs": Path("outputs")}
-    own = [*PARSERS, *(field.name for field in fields(Config) if field.name not in CLOSED)]
+    of_runs = [field.name for field in fields(Config) if field.name not in CLOSED]
     keys = [word.partition("=")[0] for word in words]
     for number, (word, key) in enumerate(zip(words, keys, strict=True)):
         group, value = key.split(".")[0], word.partition("=")[2]
         if group in CLOSED and "=" in word:
             raise UserError(f"{word}: {CLOSED[group]}")
-        if "=" not in word or not (key in PARSERS or group in ("hydra", *own[len(PARSERS) :])):
-            meant = did_you_mean([f"table={word}"]) if word in short_names() or is_file(word) else nearest(key, own)
+        if "=" not in word or not (key in PARSERS or group in ("hydra", *of_runs)):
+            is_table = word in short_names() or is_file(word)
+            meant = did_you_mean([f"table={word}"]) if is_table else nearest(key, [*PARSERS, *of_runs])
             known = f"{'=, '.join(PARSERS)}=, or a setting of train.py that the table leaves open, as trainer.bf16=true"
             raise UserError(f"{word}: no such setting; choose from {known}.{meant}")
         if key in keys[:number]:

@@ -192,8 +192,7 @@ def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand
 @cache
 def _base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
     """The overrides of the run that ``base=`` describes in these, with the checkpoint to keep; empty without one."""
-    is_described = any(override_key(override) == "base" for override in overrides)
-    words, step = (base_words(overrides) if is_described else None) or ((), 0)
+    words, step = base_words(overrides) or ((), 0)
     return (*words, f"keep_steps=[{step}]") if words else ()
 
 
