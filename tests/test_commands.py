@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -23,7 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "data" / "README.md", *sorted((ROOT / "docs"
 SOURCES = [path for folder in ("src", "config", "notebooks") for path in sorted((ROOT / folder).rglob("*.*"))]
 SOURCES = [path for path in SOURCES if path.suffix in (".py", ".yaml", ".ipynb")]
 ACTIVATE = "source .venv/bin/activate"
-SLURM = ("squeue", "scancel")
+PROGRAMS, SLURM = ("python", "make", "pip", "source", "cp", "hf"), ("squeue", "scancel")
 ELSEWHERE = ("lm/bin/python", "lm/bin/pip")  # an environment of its own, for lm_eval
 BLOCK = re.compile(r"^```(?:ba)?sh\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"`((?:python|make|pip|source) [^`]+)`")
@@ -42,16 +41,7 @@ TYPED = sorted({command for page in PAGES for command in commands(page)})
 
 def test_what_the_commands_name_exists() -> None:
     assert len(TYPED) > 40
-    assert {command.split()[0] for command in TYPED} <= {
-        "python",
-        "make",
-        "pip",
-        "source",
-        "cp",
-        "hf",
-        *SLURM,
-        *ELSEWHERE,
-    }
+    assert {command.split()[0] for command in TYPED} <= {*PROGRAMS, *SLURM, *ELSEWHERE}
     texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, ROOT / "results" / "LOG.md", *SOURCES)}
     programs = {
         (path, program)
@@ -108,39 +98,28 @@ def typed(clone: Path, command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(shell, capture_output=True, text=True, cwd=clone, env=environment, timeout=300)
 
 
-class NotAsTyped(NamedTuple):
-    """Commands that a test cannot run as they are typed, why, and what it runs instead: "" for nothing."""
-
-    pattern: str
-    reason: str
-    instead: str
-
-
 RECIPES = "=ntl_relative|=numbers_only|=doubling|=mistral_tiny|=longer|=weights"
-NOT_AS_TYPED = [
-    NotAsTyped(RECIPES, "needs what a recipe writes: tests/test_recipes.py runs it", ""),
-    NotAsTyped("^(pip|source) ", "changes the environment", ""),
-    NotAsTyped("^cp |outputs/file-", "is part of the walk-through below", ""),
-    NotAsTyped("^hf ", "uploads", ""),
-    NotAsTyped("^(squeue|scancel) ", "needs Slurm", ""),
-    NotAsTyped("^make (?!help)", "installs, trains, measures or writes results", "{command} --dry-run"),
-    NotAsTyped(r"train\.py(?!.*--help)", "trains: its overrides are composed below", ""),
-    NotAsTyped("table=(?!2 )", "trains; tests/test_baseline.py composes the runs of every table", ""),
-    NotAsTyped("reproduce.* launcher=slurm", "composes the same; tests/launch/test_slurm.py submits it", ""),
-    NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
-    NotAsTyped(" RUN| FOLDER", "needs a finished run, or a model", "{program} --help"),
-    NotAsTyped("^(python -m venv lm|lm/bin/)", "has an environment of its own: tests/test_lm_eval.py makes it", ""),
-    NotAsTyped("benchmark_", "measures for minutes", "{program} --help"),
-    NotAsTyped("prepare_data", "downloads, and writes data", "{program} --help"),
-]
+# Commands that a test cannot run as they are typed, and what it runs instead, by the first pattern that is found.
+INSTEAD = {
+    RECIPES: "",  # what a recipe writes is needed: tests/test_recipes.py runs it
+    "^(pip|source) ": "",
+    "^cp |outputs/file-": "",  # part of the walk-through below
+    "^(hf|squeue|scancel) ": "",
+    "^make (?!help)": "{command} --dry-run",
+    r"train\.py(?!.*--help)": "",  # its overrides are composed below
+    "table=(?!2 )": "",  # tests/test_baseline.py composes the runs of every table
+    "reproduce.* launcher=slurm": "",  # tests/launch/test_slurm.py submits it
+    r"reproduce\.py(?!.*(--status|--dry-run))": "{command} --dry-run",
+    " RUN| FOLDER": "{program} --help",  # a finished run, or a model, is needed
+    "^(python -m venv lm|lm/bin/)": "",  # tests/test_lm_eval.py makes this environment
+    "benchmark_|prepare_data": "{program} --help",  # measures for minutes, or downloads
+}
 
 
 def runnable(command: str) -> str:
-    """The command, or what the first line of ``NOT_AS_TYPED`` that has it runs instead."""
-    for each in NOT_AS_TYPED:
-        if re.search(each.pattern, command):
-            return each.instead.format(command=command, program=" ".join(command.split()[:2]))
-    return command
+    """The command, or what ``INSTEAD`` has for it."""
+    instead = next((text for pattern, text in INSTEAD.items() if re.search(pattern, command)), "{command}")
+    return instead.format(command=command, program=" ".join(command.split()[:2]))
 
 
 @pytest.mark.slow
