@@ -21,8 +21,8 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2400, "objectives": 1260, "training": 2765, "numbers": 600, "tokenizers": 670, "models": 1086},
-    **{"data": 3370, "decoding": 1084, "evaluation": 1398, "results": 3530, "launch": 791, "benchmarks": 948},
-    **{"config": 2609, "system": 750},
+    **{"data": 3370, "decoding": 1084, "evaluation": 1398, "results": 3530, "launch": 790, "benchmarks": 948},
+    **{"config": 2603, "system": 747},
 }
 MAX_FILES = 143
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

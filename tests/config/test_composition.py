@@ -113,17 +113,6 @@ def test_help_names_every_choice_and_four_commands() -> None:
     assert text.count("\n  python train.py") == 4
 
 
-def test_seeds_share_the_work_of_a_composition_and_nothing_else() -> None:
-    noisy = ["dataset=noisy_numbers", "loss=ce"]
-    first, second = compose([*noisy, "seed=5"]), compose(["seed=6", *noisy])
-    # What refers to the seed follows it, and no config is another's.
-    assert [(config.seed, config.dataset.seed) for config in (first, second)] == [(5, 5), (6, 6)]
-    assert first.trainer is not second.trainer
-    assert plain(compose([*noisy, "seed=1"])) == plain(compose(noisy))
-    with pytest.raises(UserError, match="seed"):
-        compose([*noisy, "seed=4294967296"])
-
-
 @pytest.mark.parametrize(
     "values",
     [

@@ -81,12 +81,6 @@ def test_a_file_that_means_more_than_values_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_locate() -> None:
-    from ntl.losses import ntl_was
-
-    assert locate("ntl.losses.ntl_was") is locate("ntl.losses.wasserstein.ntl_was") is ntl_was
-
-
 NOT_OURS = r"no class or function that ntl defines|cannot be imported"
 
 

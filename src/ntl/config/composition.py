@@ -66,9 +66,8 @@ CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
 @cache
 def schemas() -> dict[str, Any]:
     """``SCHEMAS``, and that of each data set in ``config/dataset`` which ``ntl.data.sets.NAME`` defines."""
-    names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
-    found = {f"dataset/{name}": added_schema(name) for name in names}
-    return SCHEMAS | {path: schema for path, schema in found.items() if schema}
+    added = {f"dataset/{name}": added_schema(name) for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS}
+    return SCHEMAS | {path: schema for path, schema in added.items() if schema}
 
 
 def added_schema(name: str) -> type[data.DatasetConfig] | None:
@@ -185,8 +184,7 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
 
 def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
-    found = base_words(overrides)
-    if found is None:
+    if not (found := base_words(overrides)):
         return
     words, step = found
     base = compose(words)
