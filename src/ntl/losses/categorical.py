@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import Logits, NumberRows, Reduction, check_width, is_number, label_rows, number_rows, reduce
+from ntl.losses.rows import NumberRows, Reduction, check_width, is_number, label_rows, of_number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -40,21 +40,14 @@ def check_smoothing(label_smoothing: float) -> None:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing}")
 
 
-def digit_cross_entropy(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def digit_cross_entropy(rows: NumberRows) -> Tensor:
     """Return −log q_y with q the softmax over the K number tokens alone.
 
     Not in the paper. It is the control for every number loss: the same extra weight on number tokens, but without any
     distance between them. The loss of a label is inf if its logit is -inf.
     """
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none"), rows, labels, reduction)
+    return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")
 
 
 def gaussian_cross_entropy(

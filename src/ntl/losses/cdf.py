@@ -11,20 +11,11 @@ from torch import Tensor
 
 from ntl.losses.categorical import gaussian_target
 from ntl.losses.kinds import register
-from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, reduce
-from ntl.numbers import NumberVocabulary
+from ntl.losses.rows import NumberRows, of_number_rows
 
 
-def ntl_was_cdf(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    target: Tensor | None = None,
-    sigma: float | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_was_cdf(rows: NumberRows, *, target: Tensor | None = None, sigma: float | None = None) -> Tensor:
     """Return Σ_j |F_j − G_j| · w_j, the Wasserstein-1 distance of the paper's Eq. 5, in value units.
 
     The prediction is the softmax over the K number tokens alone. The target is one of three: by default the label's
@@ -34,7 +25,6 @@ def ntl_was_cdf(
 
     target is (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read at number labels only.
     """
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
     if target is not None and sigma is not None:
         raise ValueError("give a target or a sigma, not both")
     if target is not None:
@@ -44,25 +34,18 @@ def ntl_was_cdf(
     else:
         target_NK = F.one_hot(rows.tokens_N, len(rows.values_K)).to(rows.logits_NK.dtype)
     difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
-    return reduce((difference_NJ.abs() * gaps_J).sum(dim=-1), rows, labels, reduction)
+    return (difference_NJ.abs() * gaps_J).sum(dim=-1)
 
 
-def ntl_crps(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_crps(rows: NumberRows) -> Tensor:
     """Return Σ_j (F_j − G_j)² · w_j, the continuous ranked probability score (Cramér distance), in value units.
 
     The prediction q is the softmax over the K number tokens alone, the target the label's point mass. Not in the paper.
     The loss equals NTL-WAS less half the expected distance between two draws of q. It is a proper scoring rule: its
     expectation is minimal at the true distribution.
     """
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(crps_rows(rows), rows, labels, reduction)
+    return crps_rows(rows)
 
 
 def crps_rows(rows: NumberRows) -> Tensor:

@@ -8,49 +8,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import Logits, NumberRows, Reduction, check_reduction, number_rows, reduce
-from ntl.numbers import NumberVocabulary
+from ntl.losses.rows import NumberRows, Reduction, check_reduction, of_number_rows
 
 
-def ntl_mse(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_mse(rows: NumberRows) -> Tensor:
     """Return (ŷ − y)², the paper's NTL-MSE, in squared value units."""
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce((expectation(rows) - rows.targets_N).square(), rows, labels, reduction)
+    return (expectation(rows) - rows.targets_N).square()
 
 
-def ntl_mae(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_mae(rows: NumberRows) -> Tensor:
     """Return |ŷ − y|, the paper's NTL-MAE, in value units."""
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce((expectation(rows) - rows.targets_N).abs(), rows, labels, reduction)
+    return (expectation(rows) - rows.targets_N).abs()
 
 
-def ntl_huber(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    delta: float = 1.0,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_huber(rows: NumberRows, *, delta: float = 1.0) -> Tensor:
     """Return ½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, which uses δ = 1."""
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
-    losses_N = F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
-    return reduce(losses_N, rows, labels, reduction)
+    return F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
 
 
 def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:

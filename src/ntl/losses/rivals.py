@@ -13,7 +13,17 @@ from torch import Tensor
 
 from ntl.losses.kinds import register
 from ntl.losses.places import after, before, check_digits, first_of, last_of, numbers_of
-from ntl.losses.rows import Logits, NumberRows, Reduction, exact, is_number, label_rows, number_rows, reduce
+from ntl.losses.rows import (
+    Logits,
+    NumberRows,
+    Reduction,
+    exact,
+    is_number,
+    label_rows,
+    number_rows,
+    of_number_rows,
+    reduce,
+)
 from ntl.losses.wasserstein import squashed
 from ntl.numbers import NumberVocabulary
 
@@ -26,16 +36,8 @@ def _check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be positive, not {value}")
 
 
-def smmd(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    sigma: float = 2.0,
-    alpha: float | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def smmd(rows: NumberRows, *, sigma: float = 2.0, alpha: float | None = None) -> Tensor:
     """Return SMMD, rᵀMr with r = q − e_y and M = (1 − α)·G + α·diag(G·1), as the authors' code (581fde6) does.
 
     q is the softmax over the K number tokens alone, e_y the label's point mass, G_ij = exp(−½ (d_ij/σ)²), (K, K), and d
@@ -45,7 +47,6 @@ def smmd(
     Raises ValueError unless sigma is positive.
     """
     _check_positive("sigma", sigma)
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
     distance_KK = squashed((rows.values_K.unsqueeze(1) - rows.values_K).abs(), 9.0)
     kernel_KK = (-0.5 * (distance_KK / sigma).square()).exp()
     degree_K = kernel_KK.sum(-1)
@@ -53,18 +54,11 @@ def smmd(
     residual_NK = rows.logits_NK.softmax(dim=-1) - F.one_hot(rows.tokens_N, len(degree_K))
     with exact(residual_NK.device):
         smooth_NK = (1 - share) * (residual_NK @ kernel_KK) + share * degree_K * residual_NK
-    return reduce((smooth_NK * residual_NK).sum(-1), rows, labels, reduction)
+    return (smooth_NK * residual_NK).sum(-1)
 
 
-def dist2(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    temperature: float = 1.0,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def dist2(rows: NumberRows, *, temperature: float = 1.0) -> Tensor:
     """Return KL(t ‖ q) = Σ_k t_k log(t_k / q_k) with the target t_k ∝ exp(−(v_k − y)²/τ), τ the temperature.
 
     q is the softmax over the K number tokens alone, as in the public code; in the paper it is over all tokens, which is
@@ -73,13 +67,12 @@ def dist2(
     positive target mass has the logit -inf. Raises ValueError for a temperature that is not positive.
     """
     _check_positive("temperature", temperature)
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
     distance_NK = (rows.values_K - rows.targets_N.unsqueeze(-1)).square()
     log_target_NK = (-distance_NK / temperature).log_softmax(dim=-1)
     target_NK, log_q_NK = log_target_NK.exp(), rows.logits_NK.log_softmax(dim=-1)
     # Far from the label the target underflows to 0, and 0 · -inf must be 0.
     each_NK = target_NK * (log_target_NK - log_q_NK.masked_fill(target_NK == 0, 0.0))
-    return reduce(each_NK.sum(dim=-1), rows, labels, reduction)
+    return each_NK.sum(dim=-1)
 
 
 def digit_entropy(

@@ -1,6 +1,9 @@
 """The steps that all losses share: selecting the positions that count and their logits, and the reduction."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -211,6 +214,29 @@ def reduce(
     if reduction == "sum":
         return total
     return total / (max(losses_N.numel(), 1) if count is None else count.clamp(min=1))
+
+
+def of_number_rows(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make a number loss, as `ntl.losses` says, of a function of (rows, *, options) that returns (N,), a loss each."""
+
+    @wraps(function)
+    def loss(
+        logits: Logits,
+        labels: Tensor,
+        number_vocab: NumberVocabulary,
+        *,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+        **options: Any,
+    ) -> Tensor:
+        rows = number_rows(logits, labels, number_vocab, ignore_index)
+        return reduce(function(rows, **options), rows, labels, reduction)
+
+    made: Any = loss
+    *shared, _ = signature(loss, follow_wrapped=False).parameters.values()
+    _, *options = signature(function).parameters.values()
+    made.__signature__ = Signature([*shared[:3], *options, *shared[3:]])
+    return made
 
 
 def check_reduction(reduction: str) -> None:

@@ -7,19 +7,12 @@ import torch
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, reduce, upcast
+from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, of_number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 
 
-def ntl_was(
-    logits: Logits,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    *,
-    cost: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@of_number_rows
+def ntl_was(rows: NumberRows, *, cost: Tensor | None = None) -> Tensor:
     """Return Σ_k q_k · cost[y, k], the paper's Eq. 4, with q the softmax over the K number tokens alone.
 
     This is the Wasserstein-1 distance between q and the label's point mass. The default cost is |v_y − v_k|, in value
@@ -27,9 +20,8 @@ def ntl_was(
     cost is (K, K): finite, with a row for each label token and a column for each predicted token, both in the order of
     number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`).
     """
-    rows = number_rows(logits, labels, number_vocab, ignore_index)
     # Not a matrix product, which autocast would compute in half precision.
-    return reduce((rows.logits_NK.softmax(dim=-1) * _costs(rows, cost)).sum(dim=-1), rows, labels, reduction)
+    return (rows.logits_NK.softmax(dim=-1) * _costs(rows, cost)).sum(dim=-1)
 
 
 def _costs(rows: NumberRows, cost: Tensor | None) -> Tensor:
