@@ -5,43 +5,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ntl.config import compose
-from ntl.training.parts import tokenizer_for
-
-ROWS = [{"question": f"What is {n} times {n + 1}?", "answer": str(n * (n + 1))} for n in range(10, 60)]
-
-
-def _never() -> list[dict[str, str]]:
-    raise AssertionError("nothing is to be trained here")
+from transformers import AutoTokenizer
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> Callable[..., Any]:
-    """``tokenizer(*overrides, rows=)``: that of a config of multiplication."""
-
-    def make(*overrides: str, rows: Callable[[], list[dict[str, str]]] = lambda: ROWS, key: str = "key") -> Any:
-        return tokenizer_for(compose(["dataset=multiplication", *overrides]), rows, key, tmp_path)
-
-    return make
+def no_training(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.delattr("ntl.training.parts.train_tokenizer")
 
 
-def test_one_is_trained_on_the_text_and_kept(tokenizer, tmp_path: Path) -> None:
-    made = tokenizer()
-    ids = made("What is 10 times 11?", add_special_tokens=False)["input_ids"]
-    assert made.unk_token_id not in ids
-    tokens = ["▁What", "▁is", "▁", "1", "0", "▁times", "▁", "1", "1", "?"]
-    assert made.convert_ids_to_tokens(ids) == tokens
-    (folder,) = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+def test_one_is_trained_on_the_text_and_kept(parts: Callable[..., Any], no_training, tmp_path: Path) -> None:
+    own = {"dataset": "multiplication"}
+    first = parts(f"data_dir={tmp_path}", **own)
+    question = first.rows("train")[0]["question"]
+    tokens = first.tokenizer.tokenize(question)
+    assert first.tokenizer.unk_token not in tokens
+    assert [token for token in tokens if token.isdigit()] == [sign for sign in question if sign.isdigit()]
+    (folder,) = [path for path in (tmp_path / ".tokenizers").iterdir() if not path.name.startswith(".")]
     assert folder.name.startswith("multiplication-digit-")
-    for other in ([], ["seed=2", "loss=ce"]):
-        assert tokenizer(*other, rows=_never).get_vocab() == made.get_vocab()
+    no_training()
+    for more in ([], ["seed=2", "loss=ce"]):
+        assert parts(f"data_dir={tmp_path}", *more, **own).tokenizer.get_vocab() == first.tokenizer.get_vocab()
 
 
-def test_a_named_folder_wins_over_the_models(tokenizer, tmp_path: Path) -> None:
-    config, mine = compose(["dataset=multiplication"]), tokenizer()
-    mine.save_pretrained(tmp_path / "mine")
-    (tmp_path / "model").mkdir()
-    for own, models in (("mine", "model"), ("", "mine")):
-        config.tokenizer.path, config.model.path = own and str(tmp_path / own), str(tmp_path / models)
-        assert tokenizer_for(config, _never, "", tmp_path / "cache").get_vocab() == mine.get_vocab()
+def test_a_named_folder_wins_over_the_models(
+    parts: Callable[..., Any], no_training, trained_once: Path, tmp_path: Path
+) -> None:
+    mine = trained_once / "tokenizer"
+    no_training()
+    for own, models in ((mine, tmp_path), ("", mine)):
+        made = parts(f"data_dir={tmp_path / 'none'}")
+        made.config.tokenizer.path, made.config.model.path = str(own), str(models)
+        assert made.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(mine).get_vocab()

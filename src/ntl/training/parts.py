@@ -105,16 +105,29 @@ class RunParts:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the config asks for."""
-        named = self.config.tokenizer.path or tokenizer_source(self.config.model)
-        key = "" if named else self.prepared.content_key("train")
-        tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
-        if self.config.model.pretrained and getattr(tokenizer, "digits_were_split", False):
+        config, model = self.config.tokenizer, self.config.model
+        named = config.path or tokenizer_source(model)
+        source, file = named or self._trained_tokenizer(), "" if config.path else gguf_file(model)
+        tokenizer = load_tokenizer(source, config.kind, gguf_file=file, paper_compat=config.paper_compat)
+        if model.pretrained and getattr(tokenizer, "digits_were_split", False):
             self.say(
                 f"tokenizer=digit: {named} writes several digits as one token; here each is one of its own, which its "
                 "weights have not seen. tokenizer=default leaves it as it is."
             )
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
+
+    def _trained_tokenizer(self) -> Path:
+        """Return the folder of a tokenizer that is trained on the training text, at the first use of this text."""
+        kind, size, cache = self.config.tokenizer.kind, self.config.tokenizer.vocab_size, self.data_dir / ".tokenizers"
+        key = hashlib.sha256(json.dumps([self.prepared.content_key("train"), kind, size]).encode()).hexdigest()[:16]
+        folder = cache / f"{self.config.dataset.name}-{kind}-{key}"
+        if not (folder / "tokenizer.json").is_file():
+            sweep(cache, ".*.part-*")
+            rows = islice(self.rows("train"), TRAINING_ROWS)
+            texts = (row[name] for row in rows for name in ("question", "answer"))
+            train_tokenizer(texts, folder, kind=kind, vocab_size=size)
+        return folder
 
     @cached_property
     def chat(self) -> Chat | None:
@@ -160,8 +173,7 @@ class RunParts:
     @cached_property
     def collate_training(self) -> Any:
         """The collator of training examples, which may add copies of them."""
-        mask: Any = self.config.objective.mask
-        return training_collator(self.collator, mask)
+        return training_collator(self.collator, self.config.objective.mask)
 
     def longest_input(self, split: str) -> int:
         """Return the number of positions of a split's longest example."""
@@ -288,25 +300,3 @@ class RunParts:
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
                 f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
             )
-
-
-def tokenizer_for(
-    config: Config, rows: Callable[[], TextRows], data_key: str, cache_dir: Path
-) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that the config asks for; train it first if it has no name and is not in the cache.
-
-    ``rows`` returns the training rows, and is called only if a tokenizer has to be trained; ``data_key`` is a key of
-    their content.
-    """
-    kind, paper_compat = config.tokenizer.kind, config.tokenizer.paper_compat
-    name = config.tokenizer.path or tokenizer_source(config.model)
-    if name:
-        file = "" if config.tokenizer.path else gguf_file(config.model)
-        return load_tokenizer(name, kind=kind, gguf_file=file, paper_compat=paper_compat)
-    key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
-    folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
-    if not (folder / "tokenizer.json").is_file():
-        sweep(cache_dir, ".*.part-*")
-        texts = (row[name] for row in islice(rows(), TRAINING_ROWS) for name in ("question", "answer"))
-        train_tokenizer(texts, folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
-    return load_tokenizer(str(folder), kind=kind, paper_compat=paper_compat)
