@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 from loss_cases import DIGITS
-from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
 from transformers.modeling_outputs import CausalLMOutput
-from transformers.trainer_pt_utils import LabelSmoother
 
 from ntl import NumberTokenLoss
 from ntl.data.weights import WeightedCollator
@@ -121,11 +119,3 @@ def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> 
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*label_smoothing")
         assert found == losses_of(trainer_of(tmp_path, loss, smoothing=0.2))
-
-
-def test_smoothing_is_that_of_transformers_label_smoother() -> None:
-    loss = NumberTokenLoss(DIGITS, shift=True, kind="ce", label_smoothing=0.1)
-    smoother = LabelSmoother(epsilon=0.1)
-    for items in (None, 20, torch.tensor(20)):
-        expected: Tensor = smoother({"logits": LOGITS}, LABELS, shift_labels=True, num_items_in_batch=items)
-        torch.testing.assert_close(loss(LOGITS, LABELS, num_items_in_batch=items), expected)
