@@ -118,18 +118,6 @@ def test_implementations_agree(implementation: str, kind: dict[str, str]) -> Non
     torch.testing.assert_close(torch.stack(found[0].flat), torch.stack(expected[0].flat))
 
 
-@of_every_kind
-def test_one_batch_is_its_rows_accumulated(kind: dict[str, str]) -> None:
-    objective, batch = _objective(_model("llama"), heads=3, **kind), _batch()
-    counts = objective.count(batch["labels"])
-    _, expected = _gradients(objective, batch)
-    objective.zero_grad()
-    for row in range(3):
-        rows = {name: each[row : row + 1] for name, each in batch.items()}
-        (objective(**rows, counts=counts).total * 1.7).backward()
-    assert_same({name: each.grad for name, each in objective.named_parameters()}, expected)
-
-
 def test_evaluation_gives_each_head_by_example() -> None:
     objective, batch = _objective(_model("qwen2"), heads=3), _batch()
     training, _ = _gradients(objective, batch)
