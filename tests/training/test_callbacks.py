@@ -1,4 +1,4 @@
-"""The arguments of the Trainer, and the banner, signals, progress lines and probes of a training."""
+"""Signals and probes of a training, and the arguments of the Trainer."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -101,23 +101,6 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
     assert made.mape() == pytest.approx({"1x1": 5.0, "1x2": 5.0, "2x1": 5.0})
 
 
-# ---- the banner
-
-
-CPU = ["device=cpu", "dataset=noisy_numbers"]
-
-
-def _arguments(*overrides: str, folder: Path = Path("runs/x/checkpoints")):
-    return training_arguments(compose([*CPU, *overrides]), folder)
-
-
-def test_schedules() -> None:
-    names = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-    for schedule, name in names.items():
-        assert _arguments(f"trainer.schedule={schedule}").lr_scheduler_type == name
-    plateau = ["trainer.factor=0.25", "trainer.patience=3", "trainer.eval_steps=10"]
-    arguments = _arguments("trainer.schedule=plateau", *plateau)
-    assert arguments.lr_scheduler_type == "reduce_lr_on_plateau"
-    assert arguments.lr_scheduler_kwargs == {"factor": 0.25, "patience": 3}
-    # The plateau watches this, and lower is better.
-    assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
+def test_a_constant_rate_has_a_warmup() -> None:
+    config = compose(["device=cpu", "dataset=noisy_numbers", "trainer.schedule=constant"])
+    assert training_arguments(config, Path("checkpoints")).lr_scheduler_type == "constant_with_warmup"

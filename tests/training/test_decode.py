@@ -135,23 +135,6 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 
-def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
-    config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
-    record = read_record(train(config))
-    covered = record.metrics["test/covered@expectation"]
-    assert covered is not None
-    assert covered < 0.9
-    assert f"decoding=expectation has found hold {covered:.3f} of the probability" in capsys.readouterr().out
-    plain = read_record(finished / "record.json")
-    added = {name for name in record.metrics if name not in plain.metrics}
-    assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}
-    assert all(name.endswith("@expectation") for name in added)
-    assert {name: record.metrics[name] for name in plain.metrics} == plain.metrics
-    assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
-    assert record.predictions_sha256 == plain.predictions_sha256
-    assert list(record.config["beside"]) == ["expectation"]
-
-
 @pytest.mark.slow
 def test_a_finished_run_is_read_again_not_trained_again(
     finished: Path, small, settings, without_times, capsys, monkeypatch: pytest.MonkeyPatch

@@ -13,14 +13,18 @@ from ntl.training.train import train
 BESIDE = ["beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.interval_rows=12"]
 
 
-def test_a_run_scores_its_intervals_and_leaves_all_else_as_it_is(small, finished: Path, tmp_path: Path) -> None:
+def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished: Path, tmp_path: Path, capsys) -> None:
     folder = train(small("decoding.interval_rows=15", *BESIDE, f"output_dir={tmp_path / 'with'}")).parent
     assert folder.name == finished.name
     record, plain = (read_record(each / "record.json") for each in (folder, finished))
     assert {name: record.metrics[name] for name in plain.metrics} == plain.metrics
     added = record.metrics.keys() - plain.metrics.keys()
-    assert {"test/coverage_90", "test/width_90", "test/coverage_90@expectation"} <= added
+    assert {"test/coverage_90", "test/width_90", "test/coverage_90@expectation", "test/rmse_truth@expectation"} <= added
     assert all("90" in name or name.endswith("@expectation") for name in added)
+    assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
+    assert record.metrics["test/covered@expectation"] < 0.9
+    assert f"hold {record.metrics['test/covered@expectation']:.3f} of the probability" in capsys.readouterr().out
+    assert list(record.config["beside"]) == ["expectation"]
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (len(header["calibration"]["scores"]), {row["split"] for row in rows}) == (15, {"test"})
     assert "interval_rows" not in read_predictions(finished / "predictions.jsonl")[0]["decoding"]

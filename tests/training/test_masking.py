@@ -62,17 +62,6 @@ def test_what_may_be_masked_is_masked_and_nothing_else_changes() -> None:
     assert batch["attention_mask"].tolist() == [[1] * 6, [1] * 4 + [0] * 2]
 
 
-def test_the_share_of_masked_tokens() -> None:
-    """Each token of each row is masked on its own: shares of all tokens, positions and rows are those of a binomial."""
-    rows, width, fraction = 4000, 62, 0.15
-    masked = _masked(_masking(fraction=fraction), {**_batch(rows, width=32), **_long(rows, width)})[:, 1:-1].double()
-    spread = (fraction * (1 - fraction)) ** 0.5
-    assert abs(masked.mean() - fraction) < 5 * spread / masked.numel() ** 0.5
-    assert (masked.mean(0) - fraction).abs().max() < 5 * spread / rows**0.5
-    assert masked.sum(1).var() == pytest.approx((width - 2) * spread**2, rel=0.15)
-    assert not torch.equal(masked[0], masked[1])
-
-
 def _long(rows: int, width: int) -> dict[str, Tensor]:
     ids = torch.full((rows, width), 5)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -192,7 +181,6 @@ def test_numbers_by_hand(numbers: str, is_computed: bool, expected: set[str]) ->
     assert {_Tokenizer.tokens[place] for place in np.flatnonzero(found)} == expected
 
 
-IGNORED = -100
 ON = "objective.mask.fraction=0.15"
 
 

@@ -138,11 +138,12 @@ def test_evaluation_does_not_depend_on_the_batch_size(parts) -> None:
 
 
 def test_the_plateau_watches_the_validation_ce(parts) -> None:
-    settings = ["trainer.schedule=plateau", "trainer.eval_steps=1", "trainer.patience=1", "trainer.lr=1e-6"]
-    trainer = _trained(parts(*settings, "trainer.max_steps=8", "trainer.logging_steps=1", "trainer.warmup_steps=0"))
-    # At this rate nothing improves: the first evaluation stays the best, and every second one after halves the rate.
+    settings = ["trainer.schedule=plateau", "trainer.eval_steps=1", "trainer.patience=1", "trainer.factor=0.25"]
+    settings += ["trainer.lr=1e-6", "trainer.max_steps=8", "trainer.logging_steps=1", "trainer.warmup_steps=0"]
+    trainer = _trained(parts(*settings))
+    # At this rate nothing improves: the first evaluation stays the best, and every second one after divides it by 4.
     assert trainer.lr_scheduler.best == _entries(trainer, "eval_ce")[0]["eval_ce"]
-    assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
+    assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 4**3)] * 2
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(parts, monkeypatch: pytest.MonkeyPatch) -> None:
