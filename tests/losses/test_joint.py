@@ -135,19 +135,6 @@ def test_the_parts_are_those_of_the_functions() -> None:
         torch.testing.assert_close(joint.total, base + 0.3 * number)
 
 
-def test_anything_in_an_ignored_row() -> None:
-    logits, labels = batch((3, 7), torch.float32)
-    hidden, weight, _ = hidden_of((3, 7))
-    ignored = (labels == -100).unsqueeze(-1)
-    for poison in (torch.nan, torch.inf):
-        for kind, options in KINDS.items():
-            expected = computed("fused", logits, labels, kind=kind, **options)
-            poisoned = logits.masked_fill(ignored, poison)
-            assert_same(computed("fused", poisoned, labels, kind=kind, **options), expected, 1e-7)
-        ruined = hidden.masked_fill(ignored, poison)
-        assert_same(of_hidden("fused", [ruined, weight], labels), of_hidden("fused", [hidden, weight], labels), 1e-12)
-
-
 def test_masked_digits() -> None:
     """-inf on all digits but the label's, and on all of them in a text row."""
     logits, labels = batch((5,), share=0.0, ignored=0.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS, KINDS, WIDTH, all_positions, batch, weights_of
+from loss_cases import DIGITS, KINDS, WIDTH, all_positions, batch, tokenizer, weights_of
 from torch import Tensor
 
 from ntl import NumberTokenLoss
@@ -33,18 +33,14 @@ def value_and_gradient(loss: Callable[..., Tensor], given: Tensor, *others: Tens
     return [total.detach(), leaf.grad]
 
 
-class Tokenizer:
-    def get_vocab(self) -> dict[str, int]:
-        return {"a": 0, "7": 1, "5": 2, "▁12": 3}
-
-
 @pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_by_hand() -> None:
     # Uniform over 5, 7 and two text tokens: CE is log 4 at each label, the expected distance is 1 from 5 and from 7.
-    loss = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, weight=2.0)
+    given = tokenizer("a", "7", "5", "▁12")
+    loss = NumberTokenLoss.from_tokenizer(given, shift=False, weight=2.0)
     labels = torch.tensor([[1, 2, 0, -100]])
     assert loss(torch.zeros(1, 4, 4), labels).item() == pytest.approx(math.log(4) + 2.0 * 1)
-    wide = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, digits_only=False, vocab_size=8, weight=2.0)
+    wide = NumberTokenLoss.from_tokenizer(given, shift=False, digits_only=False, vocab_size=8, weight=2.0)
     # From 7: (0 + 2 + 5) / 3; from 5: (2 + 0 + 7) / 3.
     assert wide(torch.zeros(1, 4, 8), labels).item() == pytest.approx(math.log(8) + 2.0 * (7 / 3 + 3) / 2)
 
@@ -231,20 +227,13 @@ def test_a_weight_is_shifted_with_its_label() -> None:
 # ---- wrong arguments raise an error or warn when the loss is made, before any training
 
 
-class Wide:
-    """A vocabulary like GPT-2's, with a token of value 66,666,666."""
-
-    def get_vocab(self) -> dict[str, int]:
-        return {"a": 10, **{str(digit): digit for digit in range(10)}, "Ġ2024": 11, "66666666": 12}
-
-
-class Digits:
-    def get_vocab(self) -> dict[str, int]:
-        return {str(digit): digit for digit in range(10)} | {"a": 10}
+DIGIT_TOKENS = tokenizer(*"0123456789", "a")
+# As GPT-2's, with a token of value 66,666,666.
+WIDE_TOKENS = tokenizer(*"0123456789", "a", "Ġ2024", "66666666")
 
 
 def made(**arguments: Any) -> NumberTokenLoss:
-    return NumberTokenLoss.from_tokenizer(Wide(), shift=False, digits_only=False, **arguments)
+    return NumberTokenLoss.from_tokenizer(WIDE_TOKENS, shift=False, digits_only=False, **arguments)
 
 
 def test_squash_bounds_the_number_loss() -> None:
@@ -273,7 +262,7 @@ def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
         assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        NumberTokenLoss.from_tokenizer(Digits(), shift=False, kind="mse")
+        NumberTokenLoss.from_tokenizer(DIGIT_TOKENS, shift=False, kind="mse")
         NumberTokenLoss(NumberVocabulary.from_values([0.0, 1e6]), shift=True)
         made(cost=torch.zeros(12, 12), kind="was+digit_ce")
         for kind in ("ce", "gce", "digit_ce"):
@@ -302,23 +291,22 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_what_cannot_be_is_refused_when_the_loss_is_made() -> None:
     for arguments, error, message in REFUSED:
         with pytest.raises(error, match=message) as refused:
-            NumberTokenLoss.from_tokenizer(Digits(), shift=False, **arguments)
+            NumberTokenLoss.from_tokenizer(DIGIT_TOKENS, shift=False, **arguments)
         assert "\n" not in str(refused.value)
     with pytest.raises(TypeError, match="shift"):
         NumberTokenLoss(DIGITS)  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match=r"'gpt2', a str, is no tokenizer.*ntl\.tokenizers\.load_tokenizer"):
         NumberTokenLoss.from_tokenizer("gpt2", shift=True)
-    tokenizer: Any = Digits()
-    line = re.escape("number_vocab must be a NumberVocabulary, not a Digits: NumberVocabulary.from_tokenizer(")
+    line = re.escape("number_vocab must be a NumberVocabulary, not a SimpleNamespace: NumberVocabulary.from_tokenizer(")
     with pytest.raises(TypeError, match=line):
-        NumberTokenLoss(tokenizer, shift=True)
+        NumberTokenLoss(DIGIT_TOKENS, shift=True)
     with pytest.raises(TypeError, match=line):
-        ntl_was(torch.zeros(1, 13), torch.tensor([3]), tokenizer)
+        ntl_was(torch.zeros(1, 13), torch.tensor([3]), DIGIT_TOKENS)
 
 
 def test_logits_of_another_width_than_was_said() -> None:
     vocab_size = 32000
-    loss = NumberTokenLoss.from_tokenizer(Digits(), shift=False, vocab_size=50304)
+    loss = NumberTokenLoss.from_tokenizer(DIGIT_TOKENS, shift=False, vocab_size=50304)
     hidden, head = torch.zeros(1, 4, 3), torch.zeros(vocab_size, 3)
     message = f"logits have width {vocab_size}, but the number vocabulary was made with vocab_size=50304"
     with pytest.raises(ValueError, match=message):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS
+from loss_cases import DIGITS, tokenizer
 from torch import Tensor
 
 from ntl import losses
@@ -326,13 +326,10 @@ def test_what_a_kind_needs() -> None:
         ce_ntl(LOGITS, LABELS, VOCAB, kind="ntil", loss_weights=both)
     assert ce_ntl(LOGITS, LABELS, VOCAB, kind="emo", embedding=EMBEDDING, loss_weights=both).total.isfinite()
 
-    class Tokens:
-        def get_vocab(self) -> dict[str, int]:
-            return {**{str(digit): digit for digit in range(10)}, ".": POINT, "x": TEXT}
-
+    tokens = tokenizer(*"0123456789", ".", "x")
     wider = torch.randn(TEXT + 4, 5)  # an embedding of more tokens than the tokenizer's
-    assert NumberTokenLoss.from_tokenizer(Tokens(), shift=False, kind="emo", embedding=wider).kind == "emo"
-    loss = NumberTokenLoss.from_tokenizer(Tokens(), shift=False, kind="digit_entropy", weight=1.0)
+    assert NumberTokenLoss.from_tokenizer(tokens, shift=False, kind="emo", embedding=wider).kind == "emo"
+    loss = NumberTokenLoss.from_tokenizer(tokens, shift=False, kind="digit_entropy", weight=1.0)
     expected = losses.cross_entropy(LOGITS, LABELS) + 0.005580030553
     torch.testing.assert_close(loss(LOGITS, LABELS), expected, rtol=1e-9, atol=0)
     for sigma, call in ((0.0, smmd), (-1.0, partial(dist2, temperature=-1.0))):
