@@ -216,10 +216,10 @@ def reduce(
     return total / (max(losses_N.numel(), 1) if count is None else count.clamp(min=1))
 
 
-def of_number_rows(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def of_number_rows(function: Callable[..., Tensor]):  # what it returns is inferred, so that arguments are checked
     """Make a number loss, as `ntl.losses` says, of a function of (rows, *, options) that returns (N,), a loss each."""
 
-    @wraps(function)
+    @wraps(function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def loss(
         logits: Logits,
         labels: Tensor,
@@ -232,11 +232,10 @@ def of_number_rows(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         rows = number_rows(logits, labels, number_vocab, ignore_index)
         return reduce(function(rows, **options), rows, labels, reduction)
 
-    made: Any = loss
     *shared, _ = signature(loss, follow_wrapped=False).parameters.values()
     _, *options = signature(function).parameters.values()
-    made.__signature__ = Signature([*shared[:3], *options, *shared[3:]])
-    return made
+    vars(loss)["__signature__"] = Signature([*shared[:3], *options, *shared[3:]], return_annotation=Tensor)
+    return loss
 
 
 def check_reduction(reduction: str) -> None:
