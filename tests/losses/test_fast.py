@@ -1,6 +1,7 @@
 """The fast way: its buffers, repeated backward passes, chunks, extreme logits, and losses from hidden states."""
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -150,6 +151,28 @@ def test_a_label_as_unlikely_as_can_be(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast, "CPU_CHUNK_BYTES", 3 * 13 * 8 // torch.get_num_threads())
         assert_exact(given, labels, ROUNDING[dtype] / 10, kind=kind, inplace=inplace)
+
+
+@pytest.mark.parametrize("at", [3e4, -3e4])
+def test_large_logits_lose_no_digits_of_the_loss(at: float) -> None:
+    """float32 has only three decimals near 30,000."""
+    for kind, lower in [
+        *product(["ce", "gce", "was", "gce+was_cdf", "was_vocab"], [0.0, 50.0]),
+        *product(["ce", "was", "was_vocab"], [torch.inf]),  # the loss of gce would be infinite
+    ]:
+        given = torch.randn(2, 13, generator=torch.Generator().manual_seed(0)) + at
+        labels = torch.tensor([7, 1])
+        given[1, 1] -= lower
+        expected = ce_ntl(given.double(), labels, DIGITS, kind=kind, implementation="reference")
+        for given_logits in (given, given.clone().requires_grad_()):
+            found = ce_ntl(given_logits, labels, DIGITS, kind=kind, implementation="fused")
+            for one, other in ((found.total, expected.total), (found.base.sum, expected.base.sum)):
+                torch.testing.assert_close(one.double(), other, rtol=1e-6, atol=0)
+            torch.testing.assert_close(found.number.sum.double(), expected.number.sum, rtol=1e-6, atol=1e-9)
+            if lower < torch.inf:  # multiplied by a 0 of the head
+                head: dict[str, Any] = {"bias": torch.full((13,), at), "kind": kind, "implementation": "fused"}
+                hidden = linear_ce_ntl(given_logits - at, torch.eye(13), labels, DIGITS, **head)
+                torch.testing.assert_close(hidden.total, found.total, rtol=1e-6, atol=0)
 
 
 # ---- from hidden states

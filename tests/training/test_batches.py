@@ -44,6 +44,20 @@ PINNED_DRAWN = [5, 0, 4, 3, 8, 2, 9, 6, 7, 1]
 PINNED_COMPUTED = [8571018, 24258657, 16253366, 1364780]
 
 
+@WAYS
+def test_each_example_is_as_likely_at_each_place(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "DRAWN", drawn)
+    n, epochs = 48, 1500
+    positions = np.arange(n)
+    counts = np.zeros((n, n))
+    for epoch in range(epochs):
+        counts[positions, permuted(positions, n, 0, epoch)] += 1
+    chi_square = float(((counts - epochs / n) ** 2).sum() / (epochs / n))
+    degrees = (n - 1) ** 2
+    # Eight standard deviations: a wrong construction is off by hundreds, and the seeds are fixed.
+    assert abs(chi_square - degrees) < 8 * np.sqrt(2 * degrees)
+
+
 @given(
     n=st.integers(0, 700), batch_size=st.integers(1, 9), seed=SEEDS, epoch=st.integers(0, 5), modulus=st.integers(1, 60)
 )
