@@ -1,13 +1,16 @@
 """Effects of a row over another, by hand: t(2) = 4.302653 and t(5) = 2.570582 of the 95% interval."""
 
 import math
+from itertools import product
+from operator import mul
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntl.results.effects import Effect, Outcome, beats, effect
+from ntl.results.effects import Effect, Outcome, beats, effect, holm, sign_flip_p, summarize
 from ntl.results.spec import ColumnSpec
 
 ERROR, RATE = ColumnSpec("test/mae", "MAE"), ColumnSpec("test/accuracy", "accuracy")
@@ -91,3 +94,32 @@ def test_a_baseline_beats_a_heuristic_with_its_whole_interval() -> None:
     assert not beats(ERROR, [seeds(1.0, 1.1)], 2.0)  # two seeds have no interval
     assert beats(RATE, [seeds(0.5, 0.5, 0.5)], 0.4)
     assert not beats(RATE, [seeds(0.5, 0.5, 0.5)], 0.5)
+
+
+def test_undefined_values_are_counted() -> None:
+    summary = summarize([1.0, None, math.nan, math.inf])
+    assert (summary.n, summary.undefined, summary.mean) == (1, 3, 1.0)
+    assert summarize([None]).mean is None
+    assert summarize([]).n == 0
+    summary = summarize([2.5])
+    assert (summary.n, summary.mean, summary.sd, summary.low, summary.high) == (1, 2.5, None, None, None)
+
+
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=9))
+def test_sign_flips_are_those_of_every_sign(tenths: list[int]) -> None:
+    """Also where sums that are equal differ in their last digits, as tenths do."""
+    sums = [sum(map(mul, signs, tenths)) for signs in product((1, -1), repeat=len(tenths))]
+    expected = fmean(abs(each) >= abs(sum(tenths)) for each in sums)
+    p = sign_flip_p(tuple(tenth / 10 for tenth in tenths))
+    assert p == pytest.approx(expected, abs=1e-12)
+    assert 2.0 ** (1 - len(tenths)) <= p <= 1
+    assert sign_flip_p((1.0,) * 16) == 2.0**-15
+
+
+def test_holm_by_hand() -> None:
+    # Sorted .01, .02, .04, .5: times 4, 3, 2, 1 gives .04, .06, .08, .5.
+    assert holm([0.04, 0.01, 0.5, 0.02]) == pytest.approx([0.08, 0.04, 0.5, 0.06])
+    # .03 times 2 is below .02 times 3, which came before: never below.
+    assert holm([0.02, 0.03, 0.025]) == pytest.approx([0.06, 0.06, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []

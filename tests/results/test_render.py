@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rows import make_row, record, values
 
-from ntl.results import build_table
-from ntl.results.render import header, number, short_text, to_latex, value_parts
+from ntl.config.folders import RESULTS
+from ntl.results import RunRecord, build_table
+from ntl.results.render import RENDERERS, header, number, short_text, to_latex, value_parts
 from ntl.results.spec import ColumnSpec, Role
 from ntl.results.table import Row
 
@@ -73,7 +74,7 @@ def test_cells_by_hand() -> None:
     assert text_of([1.0], records=3, role=Role.constant) == "1.00"
 
 
-TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"
+TABLES = RESULTS / "tables"
 WIDEST, MOST = 100, 7  # characters of a row as it is read, and columns
 
 
@@ -100,3 +101,10 @@ def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
     assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")
+
+
+def test_the_tables_of_the_published_records_are_those_committed(published: list[RunRecord]) -> None:
+    """Pages, LaTeX and CSV, byte for byte; `.ci/run` makes all of them."""
+    table = build_table("quickstart", published, "tiny")
+    for suffix, render in RENDERERS.items():
+        assert render(table) == (TABLES / f"quickstart_tiny.{suffix}").read_text(encoding="utf-8")
