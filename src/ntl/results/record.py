@@ -271,22 +271,14 @@ def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> 
 
 
 def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long.
-
-    Groups with different metrics are left as they are.
-    """
-    names = {tuple(values) for values in groups.values()}
-    if len(names) != 1:
-        return {group: dict(values) for group, values in groups.items()}
-    return {"columns": list(names.pop()), "rows": {group: list(values.values()) for group, values in groups.items()}}
+    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long."""
+    columns = list(next(iter(groups.values())))
+    return {"columns": columns, "rows": {group: [of[name] for name in columns] for group, of in groups.items()}}
 
 
 def unpack_groups(packed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The ``{group: {metric: value}}`` of :func:`pack_groups`. ValueError where a row has not one value a column."""
-    columns = packed.get("columns")
-    if not isinstance(columns, list):
-        return {group: dict(values) for group, values in packed.items()}
-    return {group: dict(zip(columns, row, strict=True)) for group, row in packed["rows"].items()}
+    return {group: dict(zip(packed["columns"], row, strict=True)) for group, row in packed["rows"].items()}
 
 
 # ---- finding runs and records
