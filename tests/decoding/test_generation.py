@@ -1,75 +1,56 @@
 """Greedy and beam search against step-by-step references, and the order of the answers."""
 
-import itertools
 from typing import Any
 
 import pytest
 import torch
 from transformers import GenerationConfig
-from tree_models import END as EOS
-from tree_models import MODELS, PAD, answers
+from tree_models import END, MODELS, PAD, TreeTokenizer, answers
 
 from ntl.config import DecodingConfig
-
-V = 7
-
-
-class _Tokenizer:
-    pad_token_id, eos_token_id = PAD, EOS
-
-    def decode(self, ids, skip_special_tokens: bool, **_: bool) -> str:
-        assert skip_special_tokens
-        return " " + " ".join(str(int(i)) for i in itertools.takewhile(lambda i: i > EOS, ids))
-
-
-@pytest.fixture(scope="module")
-def decoder() -> Any:
-    return MODELS["decoder"](seed=1, rows=V, spread=0.6).float()
-
-
-@pytest.fixture(scope="module")
-def encoder_decoder() -> Any:
-    return MODELS["encoder_decoder"](seed=2, rows=V, layers=1, spread=2.0).float()
-
+from ntl.decoding.batches import Answer
 
 QUESTIONS = [[2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3]]
+LENGTH = 5
 
 
-def _decode(config: DecodingConfig, model, max_new_tokens: int = 5):
-    return answers(model, config, QUESTIONS, tokenizer=_Tokenizer(), max_new_tokens=max_new_tokens)
+@pytest.fixture(params=["decoder", "encoder_decoder"])
+def model(request: pytest.FixtureRequest) -> Any:
+    """Over seven tokens, so that some answers end early."""
+    shape = {"decoder": {"seed": 1, "spread": 0.6}, "encoder_decoder": {"seed": 2, "layers": 1, "spread": 2.0}}
+    return MODELS[request.param](rows=7, **shape[request.param]).float()
 
 
-def _run(model, **changes) -> list[str]:
-    return [answer.text for answer in _decode(DecodingConfig(name="x", **{"batch_size": 2, **changes}), model)]
+def decoded(model: Any, **changes: Any) -> list[Answer]:
+    config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
+    return answers(model, config, QUESTIONS, max_new_tokens=LENGTH)
 
 
-def _step_by_step(model, ids: list[int]) -> str:
+def ids(model: Any, **changes: Any) -> list[list[int]]:
+    return [answer.token_ids for answer in decoded(model, **changes)]
+
+
+@torch.no_grad()
+def step_by_step(model: Any, question: list[int]) -> list[int]:
     new: list[int] = []
-    for _ in range(5):
-        with torch.no_grad():
-            if model.config.is_encoder_decoder:
-                logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[PAD, *new]])).logits
-            else:
-                logits = model(torch.tensor([ids + new])).logits
-        token = int(logits[0, -1].argmax())
-        if token == EOS:
-            break
-        new.append(token)
-    return _Tokenizer().decode(new, True).strip()
+    while len(new) < LENGTH and END not in new:
+        if model.config.is_encoder_decoder:
+            given = {"input_ids": torch.tensor([question]), "decoder_input_ids": torch.tensor([[PAD, *new]])}
+        else:
+            given = {"input_ids": torch.tensor([question + new])}
+        new.append(int(model(**given).logits[0, -1].argmax()))
+    return new
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(family: str, request) -> None:
-    model = request.getfixturevalue(family)
-    expected = [_step_by_step(model, question) for question in QUESTIONS]
-    assert len(set(expected)) > 1
-    assert _run(model) == expected
-    found = _decode(DecodingConfig(name="x", batch_size=5), model)
-    assert [answer.text for answer in found] == expected
-    assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in found] == expected
-    # They end with the end token, and hold no padding.
-    assert all(EOS not in answer.token_ids[:-1] for answer in found)
-    assert {len(answer.token_ids) for answer in found if answer.token_ids[-1] != EOS} <= {5}
+def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(model: Any) -> None:
+    """Answers end with the end token, if there is one, and hold no padding; it is no part of their text."""
+    expected = [step_by_step(model, question) for question in QUESTIONS]
+    assert len(set(map(str, expected))) > 1
+    for size in (2, 5):
+        found = decoded(model, batch_size=size)
+        assert [answer.token_ids for answer in found] == expected
+        texts = [TreeTokenizer().decode([token for token in each if token > END]).strip() for each in expected]
+        assert [answer.text for answer in found] == texts
 
 
 OWN = [
@@ -80,40 +61,26 @@ OWN = [
 ]
 
 
-@pytest.fixture
-def says(request, monkeypatch):
-    """A model of this family whose own generation config says so."""
-
-    def make(family: str, **own):
-        model = request.getfixturevalue(family)
-        tokens = {name: getattr(model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")}
-        monkeypatch.setattr(model, "generation_config", GenerationConfig(**tokens | own))
-        return model
-
-    return make
+def say(model: Any, **own: Any) -> GenerationConfig:
+    """Give the model a generation config of its own that says so."""
+    tokens = {name: getattr(model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")}
+    model.generation_config = GenerationConfig(**tokens | own)
+    return model.generation_config
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_nothing_of_the_models_own_config_acts(family: str, says, request) -> None:
-    plain = request.getfixturevalue(family)
-    greedy = [_step_by_step(plain, question) for question in QUESTIONS]
-    beams = _run(plain, num_beams=3)
+def test_nothing_of_the_models_own_config_acts(model: Any) -> None:
+    greedy, beams = [step_by_step(model, question) for question in QUESTIONS], ids(model, num_beams=3)
     for own in OWN:
-        model = says(family, **own)
-        before = model.generation_config
-        assert _run(model) == greedy
-        assert _run(model, num_beams=3) == beams
+        before = say(model, **own)
+        assert ids(model) == greedy
+        assert ids(model, num_beams=3) == beams
         assert model.generation_config is before
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_an_answer_ends_at_every_end_token_of_the_models_own_config(family: str, says, request) -> None:
-    plain = request.getfixturevalue(family)
-    greedy = [_step_by_step(plain, question) for question in QUESTIONS]
-    other = int(" ".join(greedy).split()[-1])
-    expected = [text.split(str(other))[0].strip() for text in greedy]
+def test_an_answer_ends_at_every_end_token_of_the_models_own_config(model: Any) -> None:
+    greedy = [step_by_step(model, question) for question in QUESTIONS]
+    other = next(token for answer in reversed(greedy) for token in reversed(answer) if token != END)
+    expected = [answer[: answer.index(other) + 1] if other in answer else answer for answer in greedy]
     assert expected != greedy
-    model = says(family, eos_token_id=[EOS, other])
-    assert _run(model) == expected
-    found = [answer.token_ids[-1] for answer in _decode(DecodingConfig(name="x"), model)]
-    assert other in found
+    say(model, eos_token_id=[END, other])
+    assert ids(model) == expected

@@ -35,13 +35,6 @@ KINDS: dict[str, dict[str, Any]] = {
 MODELS: dict[tuple[str, str, int, int], Any] = {}
 
 
-class _Tokenizer:
-    pad_token_id, eos_token_id = PAD, END
-
-    def decode(self, ids: list[int], skip_special_tokens: bool, **_: bool) -> str:
-        return " ".join(map(str, ids))
-
-
 def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
     """In float64, norms included, over so few tokens that heads agree with the model often, but not always."""
     if (key := (architecture, kind, heads, seed)) in MODELS:
@@ -64,7 +57,7 @@ def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
 
 def _decoded(model: Any, questions: list[list[int]], *, limit: int, batch: int, heads: int = 0) -> list[Any]:
     config = SpeculativeConfig(name="speculative", batch_size=batch, heads=heads)
-    return answers(model, config, questions, tokenizer=_Tokenizer(), max_new_tokens=limit)
+    return answers(model, config, questions, max_new_tokens=limit)
 
 
 @torch.no_grad()
@@ -124,7 +117,7 @@ def test_the_tokens_of_greedy_decoding(
     model = _model(architecture, kind, heads, seed)
     found = _decoded(model, questions, limit=limit, batch=batch)
     config = DecodingConfig(name="greedy", batch_size=batch)
-    greedy = answers(model, config, questions, tokenizer=_Tokenizer(), max_new_tokens=limit)
+    greedy = answers(model, config, questions, max_new_tokens=limit)
     assert [answer.token_ids for answer in found] == [answer.token_ids for answer in greedy]
 
 
