@@ -6,9 +6,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
-from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, Better, metric_of
-from ntl.evaluation.rules import RULES
-from ntl.evaluation.textual import TEXT_RULES
+from ntl.evaluation.metrics import Better, metric_of
 
 
 def test_the_metric_of_a_key() -> None:
@@ -30,8 +28,3 @@ def test_every_published_metric_is_in_the_list() -> None:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "runs").glob("*.json")]
     names = {metric_of(key).name for record in records for key in record["metrics"]}
     assert {"accuracy", "mae", "bleu", "ce", "ntl"} <= names
-
-
-def test_every_rule_has_a_version() -> None:
-    assert (NUMBER_VERSIONS, TEXT_VERSIONS) == ({"default": 4, "paper": 1}, {"default": 2, "paper": 2})
-    assert (set(RULES), set(TEXT_RULES)) == (set(NUMBER_VERSIONS), set(TEXT_VERSIONS))

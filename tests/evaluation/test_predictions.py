@@ -37,21 +37,6 @@ def test_round_trip(tmp_path):
     assert os.listdir(path.parent) == ["predictions.jsonl"]
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "predictions.jsonl"
-    write_predictions(path, HEADER, ROWS)
-    before = path.read_bytes()
-
-    def broken():
-        yield ROWS[0]
-        raise RuntimeError("decoding stopped")
-
-    with pytest.raises(RuntimeError):
-        write_predictions(path, HEADER, broken())
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["predictions.jsonl"]
-
-
 def test_malformed(tmp_path):
     path = tmp_path / "p.jsonl"
     for records, message in (

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.evaluation import (
-    Scores,
-    number_metrics,
-    score_predictions,
-    write_predictions,
-)
+from ntl.evaluation import Scores, number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.scores import speculation_metrics
 from ntl.results import unpack_bits
@@ -183,6 +178,25 @@ def test_a_rule_that_is_wrong_in_a_known_way(score):
     assert (found["test/accuracy:shortcut"], found["test/mae:shortcut"]) == (0.25, (0 + 5 + 5 + 4) / 4)
     assert found["test/wrong_as_shortcut"] == pytest.approx(2 / 3)
     assert not [name for name in found if name.startswith("validation/") and "shortcut" in name]
+
+
+def test_plain_text_by_hand(score):
+    """12 nats over 8 tokens and 12 bytes; four digits, of which three are right."""
+    names = ("split", "id", "tokens", "ce", "numbers", "right", "error", "mean_error")
+    documents = [("test", "a", 3, 3.0, 2, 1, 4.0, 1.5), ("test", "b", 5, 9.0, 2, 2, 0.0, 0.5)]
+    documents += [("other", "a", 1, 0.0, 0, 0, 0.0, 0.0)]
+    rows = [dict(zip(names, each, strict=True)) for each in documents]
+    header = {"metrics": "likelihood", "baselines": {}, "bytes": {"test": 12, "other": 1}}
+    scores = score(rows, **header, digits=True)
+    found = {name.removeprefix("test/"): value for name, value in scores.metrics.items() if name.startswith("test/")}
+    assert found == {
+        **{"ce": 1.5, "perplexity": pytest.approx(4.4816890703), "bits_per_byte": pytest.approx(1 / math.log(2))},
+        **{"digit_accuracy": 0.75, "digit_mae": 1.0, "digit_mae_mean": 0.5},
+        **{"count": 2.0, "tokens": 8.0, "digits": 4.0},
+    }
+    assert scores.metrics["other/perplexity"] == 1.0
+    assert (scores.correct, scores.rules, len(scores.ids_sha256["test"])) == ({}, {}, 64)
+    assert score(rows, **header, digits=False).metrics["test/number_mae"] == 1.0
 
 
 def test_speculation_by_hand() -> None:

@@ -62,17 +62,6 @@ def test_publish_checks_all_before_it_writes_any(tmp_path: Path, make_record) ->
         publish(["a"], tmp_path / "none", target)
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, make_record) -> None:
-    closed = tmp_path / "closed"
-    closed.write_text("")  # a file in its place
-    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
-    with pytest.raises(UserError, match=rf"^cannot publish to {closed}: File exists.*\.$"):
-        publish(["a"], tmp_path / "outputs", closed)
-    table = build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])
-    with pytest.raises(UserError, match=rf"^cannot write {closed}/quickstart_tiny.md: .*\.$"):
-        write_tables([table], closed)
-
-
 @pytest.mark.slow
 def test_published_weights_are_those_that_published_runs_started_from(published: list[RunRecord]) -> None:
     started = {base["run"]: base["sha256"] for record in published if (base := record.model.get("base"))}

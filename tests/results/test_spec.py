@@ -86,15 +86,6 @@ def test_a_number_of_the_paper_that_has_no_cell_is_named(tmp_path: Path) -> None
             load(tmp_path, GOOD, PAPER.replace(old, new, 1))
 
 
-def test_an_unknown_table_names_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"no table 'tabel2'\. Did you mean 'table2'"):
-        load_table_spec("tabel2")
-    with pytest.raises(
-        UserError, match=r"no table 'qq'\. Choose from evidence, .*quickstart, rivals, rivals_real, table1"
-    ):
-        load_table_spec("qq")
-
-
 def test_every_comparison_has_its_control() -> None:
     for block in (block for name in table_names() for block in load_table_spec(name).blocks):
         for group in {row.group for row in block.rows if row.role is Role.ntl}:

@@ -65,8 +65,6 @@ def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, on_ev
     spec = on_evidence("figureA4", split="interpolate", rows=["CE"])
     file = tmp_path / "benchmarks" / "calibration_tiny.json"
     file.parent.mkdir()
-    file.touch()
-    file.unlink()
     with pytest.raises(UserError, match=r"cannot read .*calibration_tiny.json"):
         draw(spec, records, tmp_path)
     file.write_text(json.dumps({records[0].id: calibrated((4, 0.2)), records[1].id: calibrated((4, 0.4), (5, 0.5))}))

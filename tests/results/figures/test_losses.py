@@ -8,17 +8,6 @@ import pytest
 from ntl.config import UserError
 
 
-def test_curves_by_digit(draw, points) -> None:
-    (axes,) = draw("figure1b").figure.axes
-    ce, mse, was = (np.array(y) for _, y in points(axes)[:3])
-    assert was == pytest.approx(
-        [3.90381, 2.96794, 2.03206, 1.09619, 0.16032, 1.09619, 2.03206, 2.96794, 3.90381, 4.83968], abs=5e-6
-    )
-    assert np.ptp(np.delete(ce, 4)) == 0
-    # Half of the squared distance of the mean: all but a little of the mass is on the digit.
-    assert mse[0] == pytest.approx(0.5 * 13.7746)
-
-
 def test_a_cell_of_the_heat_maps_is_row_p5_column_p3(draw, tmp_path: Path) -> None:
     cells = [(a, b) for a in range(3) for b in range(3 - a)]
     rows = [f"{a / 2},{b / 2},{a},{b},{10 * a + b},0" for a, b in cells]
