@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from tree_models import END, MODELS, TreeTokenizer, V, answer_logits, prompts
+from tree_models import END, MODELS, TreeTokenizer, answer_logits, prompts
 
-from ntl.decoding.tree import ENDS, KINDS, START, NumberTokens, advance, expected_error, number_masses
+from ntl.decoding.tree import ENDS, START, NumberTokens, advance, expected_error, number_masses
 from ntl.numbers import parse_number
 
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]
 TARGETS = torch.tensor([12.0, -1.0, 2.1], dtype=torch.float64)
 TOKENS = NumberTokens.from_tokenizer(TreeTokenizer())
 PIECES = dict(zip(TOKENS.ids.tolist(), TOKENS.pieces, strict=True))
+KINDS = ("squared", "absolute", "crps")
 # Up to three tokens and the end: numbers of up to three digits and more, with sign and decimals.
 LENGTH, ALL = 4, 10_000
 
@@ -89,21 +90,11 @@ def test_raft_over_a_grid_and_by_hand() -> None:
     assert whole == pytest.approx(mean - 2 * math.log(0.7))
     pairs = 2 * (0.1 * 0.2 * 1 + 0.1 * 0.3 * 4 + 0.1 * 0.1 * 2 + 0.2 * 0.3 * 3 + 0.2 * 0.1 * 1 + 0.3 * 0.1 * 2) / 0.49
     assert expected_error(values, masses, target, kind="crps", outside=0.0).item() == pytest.approx(mean - pairs / 2)
-    with pytest.raises(ValueError, match="kind must be squared, absolute, crps, not 'cubed'"):
-        expected_error(values, masses, target, kind="cubed")
     with pytest.raises(ValueError, match="an example has no number to take the error of"):
         expected_error(values, masses, target, grid=[7.0])
 
 
-def test_what_a_narrow_search_leaves_out_is_outside() -> None:
+def test_what_a_narrow_search_leaves_out_has_no_gradient_that_is_not_finite() -> None:
     model = MODELS["decoder"]()
-    masses = [
-        number_masses(model, prompts(model, QUESTIONS), TOKENS, num_beams=beams, max_new_tokens=LENGTH)[1].exp().sum(1)
-        for beams in (2, 8, ALL)
-    ]
-    assert (masses[0] < masses[1]).all()
-    assert (masses[1] < masses[2]).all()
-    assert (masses[2] < 1).all()
-    assert V == 12
     for kind in KINDS:
         assert all(each.isfinite().all() for each in gradients(model, of_the_tree(model, 2, kind=kind).sum()))

@@ -24,14 +24,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.config.loss import ExpectedErrorConfig
 from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE = -torch.inf
 _READS_MASKS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-KINDS = ExpectedErrorConfig.__dataclass_fields__["kind"].metadata["choices"]
 DIGITS = frozenset("0123456789")
 SIGNS = frozenset("+-\N{MINUS SIGN}")
 DEAD = -1
@@ -150,10 +148,8 @@ def expected_error(
         targets: (E,).
 
     Raises:
-        ValueError: The kind is unknown, or an example has no number, or none of the grid.
+        ValueError: An example has no number, or none of the grid.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be {', '.join(KINDS)}, not {kind!r}")
     if grid is not None:
         log_masses = log_masses.masked_fill(~torch.isin(values, values.new_tensor(grid)), NONE)
     if not log_masses.isfinite().any(1).all():
@@ -198,7 +194,9 @@ def search(
     for length in range(1, max_new_tokens + 1):
         live_EW = total_EW.isfinite()
         number_RK, end_R = _log_probabilities(logits_RV, tokens)
-        yield texts, _ended(live_EW, total_EW, state_EW, end_R)
+        ended_EW = torch.full_like(total_EW, NONE)
+        ended_EW[live_EW] = total_EW[live_EW] + end_R
+        yield texts, ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
         if length == max_new_tokens:
             break
         allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
@@ -226,12 +224,6 @@ def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor,
     normalizer_R1 = logits_RV.logsumexp(-1, keepdim=True).double()
     end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
-
-
-def _ended(live_EW: Tensor, total_EW: Tensor, state_EW: Tensor, end_R: Tensor) -> Tensor:
-    ended_EW = torch.full_like(total_EW, NONE)
-    ended_EW[live_EW] = total_EW[live_EW] + end_R
-    return ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
 
 
 def _longer_texts(
