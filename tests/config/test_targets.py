@@ -1,6 +1,5 @@
 """Dotted names become objects of this project; foreign code never runs, and no name is a path out of its folder."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."
 # What reads the file config.yaml of a folder.
-READERS = [read_config, partial(load_table_spec, "config")]
+READERS = [read_config, lambda folder: load_table_spec(str(folder / "config.yaml"))]
 
 
 def test_every_schema_that_names_code_has_a_room() -> None:

@@ -131,13 +131,14 @@ def table_of(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[
     """The table of these MAE by loss and seed; ``constant`` is the mean's."""
 
     def make(values: Values, constant: float | None = 9.0, families: str = "", **changes: Any) -> Table:
-        (tmp_path / "mine.yaml").write_text(f"{SPEC}{families}")
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"{SPEC}{families}")
         records = [
             make_record(loss, seed, {"test/mae": value, "test/mae:mean": constant}, **changes)
             for loss, series in values.items()
             for seed, value in enumerate(series, start=1)
         ]
-        return build_table(load_table_spec("mine", tmp_path, tmp_path / "none"), records)
+        return build_table(load_table_spec(str(path)), records)
 
     return make
 

@@ -161,8 +161,8 @@ def test_groups_by_hand() -> None:
 
 
 def test_thin_curve_keeps_short_curves_and_both_ends() -> None:
-    assert thin_curve([[1, 2.0], [2, 1.0]], limit=2) == [[1, 2.0], [2, 1.0]]
-    assert thin_curve([[step, 0.5] for step in range(5)], limit=3) == [[0, 0.5], [2, 0.5], [4, 0.5]]
+    assert thin_curve([[1, 2.0], [2, 1.0]]) == [[1, 2.0], [2, 1.0]]
+    assert thin_curve([[step, 0.5] for step in range(399)]) == [[2 * at, 0.5] for at in range(200)]
 
 
 def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:

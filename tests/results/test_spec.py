@@ -1,13 +1,14 @@
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ntl.config import UserError
-from ntl.results.spec import PAPER_FOLDER, Role, load_table_spec, table_names
+from ntl.results.spec import PAPER_FOLDER, Role, TableSpec, load_table_spec, table_names
 
 GOOD = """
 title: A table
@@ -27,15 +28,22 @@ blocks:
 PAPER = "source: A paper\ntitle: A table\nrows: [{label: CE, values: {test/mae: [1.5, 0.1]}}]\n"
 
 
-def load(folder: Path, text: str, paper: str = PAPER):
-    (folder / "mine.yaml").write_text(text)
-    (folder / "paper").mkdir(exist_ok=True)
-    (folder / "paper" / "mine.yaml").write_text(paper)
-    return load_table_spec("mine", folder, folder / "paper")
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableSpec]:
+    """The table of this file, with these numbers of a paper."""
+    (tmp_path / "paper").mkdir()
+    monkeypatch.setattr("ntl.results.spec.PAPER_FOLDER", tmp_path / "paper")
+
+    def make(text: str, paper: str = PAPER) -> TableSpec:
+        (tmp_path / "mine.yaml").write_text(text)
+        (tmp_path / "paper" / "mine.yaml").write_text(paper)
+        return load_table_spec(str(tmp_path / "mine.yaml"))
+
+    return make
 
 
-def test_a_spec_is_typed(tmp_path: Path) -> None:
-    spec = load(tmp_path, GOOD)
+def test_a_spec_is_typed(load) -> None:
+    spec = load(GOOD)
     row = spec.blocks[0].rows[0]
     assert (spec.name, spec.scales, row.role, row.paper) == ("mine", ["tiny"], Role.baseline, {"test/mae": [1.5, 0.1]})
 
@@ -70,20 +78,20 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_mistake_is_named_with_file_and_key(load, old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(UserError, match=message) as caught:
-        load(tmp_path, GOOD.replace(old, new, 1))
+        load(GOOD.replace(old, new, 1))
     assert "\n" not in str(caught.value)
 
 
-def test_a_number_of_the_paper_that_has_no_cell_is_named(tmp_path: Path) -> None:
+def test_a_number_of_the_paper_that_has_no_cell_is_named(load) -> None:
     for old, new, message in (
         ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
         ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
     ):
         with pytest.raises(UserError, match=message):
-            load(tmp_path, GOOD, PAPER.replace(old, new, 1))
+            load(GOOD, PAPER.replace(old, new, 1))
 
 
 def test_every_comparison_has_its_control() -> None:

@@ -262,12 +262,12 @@ def unpack_bits(text: str, count: int) -> np.ndarray:
     return np.unpackbits(bits, count=count).astype(bool)
 
 
-def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:
-    """At most ``limit`` (from 2 on) of the ``[step, value]`` points, evenly spread, with the first and the last."""
-    if len(points) <= limit:
+def thin_curve(points: Sequence[Sequence[float]]) -> list[list[float]]:
+    """At most `CURVE_POINTS` of the ``[step, value]`` points, evenly spread, with the first and the last."""
+    if len(points) <= CURVE_POINTS:
         return [list(point) for point in points]
     last = len(points) - 1
-    return [list(points[round(index * last / (limit - 1))]) for index in range(limit)]
+    return [list(points[round(index * last / (CURVE_POINTS - 1))]) for index in range(CURVE_POINTS)]
 
 
 def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -256,19 +256,19 @@ class TableSpec:
         return self.primary_at.get(scale, self.primary)
 
 
-def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
+def table_names() -> list[str]:
     """The tables there are, sorted."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    return sorted(path.stem for path in TABLE_FOLDER.glob("*.yaml"))
 
 
-def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_FOLDER) -> TableSpec:
-    """Read and check ``<folder>/<name>.yaml``, with the numbers of ``<paper>/<name>.yaml`` where that is there.
+def load_table_spec(name: str) -> TableSpec:
+    """Read and check a table of ``config/table``, or the file of this path, with the numbers of ``results/paper``.
 
-    ``name`` may be the path of a file, too. A mistake in either is a UserError that names the file and the key.
+    A mistake in either file is a UserError that names it and the key.
     """
-    path = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
+    path = Path(name) if name.endswith(".yaml") else TABLE_FOLDER / f"{name}.yaml"
     if not path.is_file():
-        names = table_names(folder)
+        names = table_names()
         raise UserError(f"no table {name!r}.{nearest(name, names) or ' Choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
     spec.name = path.stem
@@ -279,7 +279,7 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
             raise UserError(f"{where}: its rows are not run there")
         if primary.metric not in [column.metric for column in spec.blocks[primary.block].columns if not column.details]:
             raise UserError(f"{where}: {primary.metric!r} is no shown column")
-    if (numbers := paper / path.name).is_file():
+    if (numbers := PAPER_FOLDER / path.name).is_file():
         _attach(spec, numbers)
     return spec
 
