@@ -30,10 +30,6 @@ PREDICTIONS = "predictions.jsonl"
 UNBOUNDED = 10_000
 TOLD = ("question", "answer", "prediction")  # of a wrong answer, beside its error
 Row = dict[str, Any]
-OTHER_FILE = (
-    "warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs): edited, "
-    "cut, of another run, or decoded again; restore them, or remove the record and train again."
-)
 
 
 def find_predictions(run: str, outputs: Path) -> Path:
@@ -47,7 +43,9 @@ def find_predictions(run: str, outputs: Path) -> Path:
     record = path.with_name(RECORD)
     known = read_record(record).predictions_sha256 if path.name == PREDICTIONS and record.is_file() else ""
     if known and known != sha256_of(path):
-        print(OTHER_FILE.format(path=path, record=record), file=sys.stderr)
+        lead = f"warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs)"
+        told = "edited, cut, of another run, or decoded again; restore them, or remove the record and train again."
+        print(f"{lead}: {told}", file=sys.stderr)
     return path
 
 

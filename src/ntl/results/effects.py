@@ -173,9 +173,9 @@ class Effect:
         text = f"{self.short}, n = {n}"
         if summary.low is None:
             return text
-        signs = [math.copysign(1, value) * (value != 0) for value in (summary.mean, *summary.values)]
-        side = {1: "better", -1: "worse", 0: "equal"}[int(signs[0]) * self.column.better.value]
-        text = f"{text}, {side} in {signs[1:].count(signs[0])} of {n}"
+        sign, *signs = np.sign([summary.mean, *summary.values]).tolist()
+        side = {1: "better", -1: "worse", 0: "equal"}[sign * self.column.better.value]
+        text = f"{text}, {side} in {signs.count(sign)} of {n}"
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
@@ -221,6 +221,11 @@ def effect(
         summary = Summary((), summary.undefined, None, None, None, None)
     rates = [abs(a) for a, _ in pairs if a is not None]
     return Effect(column, summary, ratio, math.log1p(band) if ratio else band * fmean(rates or [0.0]))
+
+
+def with_outcome(found: Mapping[str, Effect], *outcomes: Outcome) -> list[str]:
+    """The names whose effect says one of these of being better."""
+    return [name for each in outcomes for name in found if found[name].outcome(says_better=True) is each]
 
 
 def beats(column: ColumnSpec, base: Sequence[Seeds], heuristic: float) -> bool:

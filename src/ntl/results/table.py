@@ -7,7 +7,7 @@ from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect
+from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect, with_outcome
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
@@ -185,9 +185,8 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
         base, *values = ([by_label[each].values[family.metric]] for each in (family.against, *family.rows))
         gaps = (effect(column, base, each, level=level) for each in values)
         found = {label: gap for label, gap in zip(family.rows, gaps, strict=True) if gap}
-        kinds = {says: [label for label, gap in found.items() if gap.outcome(True) is says] for says in Outcome}
         shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
-        said = [f"{word}: {', '.join(kinds[says]) or 'none'}" for word, says in shown.items()]
+        said = [f"{word}: {', '.join(with_outcome(found, says)) or 'none'}" for word, says in shown.items()]
         sentence = (
             f"Each of {count} against {family.against} in {column.words}, with intervals of {level:.1%}, so that all "
             f"hold together with {LEVEL:.0%} (Bonferroni); p is exact and not corrected. Of these, {'; '.join(said)} "

@@ -10,7 +10,8 @@ import pytest
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
-from ntl.results.figures.effects import UNSHOWN, gaps, sentence, with_outcome
+from ntl.results.effects import with_outcome
+from ntl.results.figures.effects import UNSHOWN, gaps, sentence
 from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_specs
 from ntl.results.figures.style import LOOKS, Drawing, panels, style, write
 from ntl.results.spec import ColumnSpec

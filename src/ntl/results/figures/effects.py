@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ntl.results.effects import Effect, Outcome, Seeds, effect
+from ntl.results.effects import Effect, Outcome, Seeds, effect, with_outcome
 from ntl.results.figures.spec import Panel, Source, defined
 from ntl.results.figures.style import LOOKS, ON_AXIS, PAGE, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import RunRecord
@@ -31,11 +31,6 @@ def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> Effects:
     """The effect of every loss behind ``base`` over it, over the seeds of both; none where ``base`` has no run."""
     behind = list(values)[list(values).index(base) + 1 :] if base in values else []
     return {loss: each for loss in behind if (each := effect(column, [values[base]], [values[loss]])) is not None}
-
-
-def with_outcome(found: Effects, *outcomes: Outcome) -> list[str]:
-    """The losses whose effect says one of these of being better."""
-    return [loss for each in outcomes for loss in found if found[loss].outcome(says_better=True) is each]
 
 
 def sentence(found: Effects, base: str) -> str:
