@@ -45,10 +45,10 @@ class _Model(torch.nn.Module):
         return SimpleNamespace(logits=self.table[input_ids] + 5)
 
 
-def scored(model: _Model, examples: list[dict[str, Any]], batch_size: int) -> list[list[Piece]]:
+def scored(*examples: dict[str, Any]) -> list[list[Piece]]:
     answers = decode(
-        LikelihoodConfig(name="likelihood", batch_size=batch_size),
-        model=model,
+        LikelihoodConfig(name="likelihood", batch_size=len(examples)),
+        model=_Model({END: {WORD: 0.5, 4: 0.25, 6: 0.125}, WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6}, 4: {END: 0.9}}),
         tokenizer=_Tokenizer(),
         examples=examples,
         collate=CausalCollator(END),
@@ -57,22 +57,15 @@ def scored(model: _Model, examples: list[dict[str, Any]], batch_size: int) -> li
     return [answer.about[PIECES] for answer in answers]
 
 
-@pytest.fixture
-def example():
-    def make(before: int, labels: list[int], *documents: int, first: int = 0) -> dict[str, Any]:
-        ids = {"question_ids": np.array([before]), "answer_ids": np.array(labels)}
-        return {**ids, "documents": (first, list(documents))}
-
-    return make
+def example(before: int, labels: list[int], first: int, *documents: int) -> dict[str, Any]:
+    ids = {"question_ids": np.array([before]), "answer_ids": np.array(labels)}
+    return {**ids, "documents": (first, list(documents))}
 
 
-MODEL = _Model({END: {WORD: 0.5, 4: 0.25, 6: 0.125}, WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6}, 4: {END: 0.9}})
-
-
-def test_by_hand(example) -> None:
+def test_by_hand() -> None:
     """Document 7: a word and 4; document 8: 5 and its end."""
-    first, second = example(END, [WORD, 5, END], 2, 1, first=7), example(END, [4], 1, first=8)
-    (one, other), (last,) = scored(MODEL, [first, second], 2)
+    first, second = example(END, [WORD, 5, END], 7, 2, 1), example(END, [4], 8, 1)
+    (one, other), (last,) = scored(first, second)
     # After the word, 3 has 0.4, 5 has 0.2, the word 0.4 − 1e-6; 9 tokens share 1e-6.
     rest = 1e-6 / 9
     digits = 0.6 + 8 * rest

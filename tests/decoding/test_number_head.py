@@ -17,13 +17,11 @@ READ = {"regression": "read_sequences", "masked_number": "read_masks"}
 class _Model(torch.nn.Module):
     """Says what ``outputs`` has for the first token of a question."""
 
-    device = torch.device("cpu")
-    config = SimpleNamespace()
+    device, config = torch.device("cpu"), SimpleNamespace()
 
-    def __init__(self, outputs: list[float], head: str, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, outputs: list[float], head: str) -> None:
         super().__init__()
-        self.outputs = torch.tensor(outputs, dtype=dtype)
-        self.head = head
+        self.outputs, self.head = torch.tensor(outputs, dtype=torch.float64), head
 
     def forward(self, input_ids: torch.Tensor, **inputs: Any) -> SimpleNamespace:
         assert not self.training
@@ -40,8 +38,7 @@ class _Tokenizer:
 
     def write(self, ids: list[int], numerals: list[str]) -> str:
         remaining = iter(numerals)
-        names = {NUM: None, SLASH: "/", END: ""}
-        return "".join(names[token] if token != NUM else next(remaining) for token in ids)  # pyright: ignore
+        return "".join(next(remaining) if token == NUM else {SLASH: "/", END: ""}[token] for token in ids)
 
 
 def _collate(examples: list[Any]) -> dict[str, torch.Tensor]:
@@ -71,7 +68,7 @@ def _texts(model: _Model, examples: Any, decimals: int) -> list[str]:
 def test_a_regression_s_output_in_its_own_unit() -> None:
     """Halves are rounded to even; 2.675 is 2.67499... in float64."""
     values = [3.0, -0.125, 0.375, 2.675, 1e6, 1e22, 0.0, -0.001, -1e-9, math.nan, math.inf, -math.inf]
-    model = _Model(values, "regression", torch.float64)
+    model = _Model(values, "regression")
     examples = _examples([[(END, 1.0)]] * len(values))
     ends = ["1000000", "1" + "0" * 22, "0"]
     none = [""] * 3
@@ -86,7 +83,7 @@ def test_a_regression_s_output_in_its_own_unit() -> None:
 def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
     values = [0, 1, -7, 2.5, 123456, -0.004, -0.006]
     outputs = [math.copysign(math.log1p(abs(value)), value) for value in values]
-    model = _Model([*outputs, 800.0, math.nan], "masked_number", torch.float64)
+    model = _Model([*outputs, 800.0, math.nan], "masked_number")
     examples = _examples([[(NUM, 99.0), (END, 1.0)]] * 9)
     expected = ["0", "1", "-7", "2.5", "123456", "0", "-0.01", "", ""]
     assert _texts(model, examples, 2) == expected
@@ -98,5 +95,5 @@ def test_other_numbers_of_the_answer_are_written_as_they_are() -> None:
         [(NUM, 1e21), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
         [(NUM, 2.0), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
     ]
-    model = _Model([math.log(4), math.log(4), math.nan], "masked_number", torch.float64)
+    model = _Model([math.log(4), math.log(4), math.nan], "masked_number")
     assert _texts(model, _examples(answers), 2) == ["-0.1/3", "1000000000000000000000/3", ""]

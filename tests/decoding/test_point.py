@@ -48,9 +48,9 @@ def test_tails_are_cut_by_probability_not_by_number() -> None:
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9], [3], [7, 7]]
 
 
-def read(name: str, model: Any, **changes: Any) -> list[Answer]:
+def read(name: str, model: Any, interval: float = 0.0, **changes: Any) -> list[Answer]:
     config = TreeConfig(_target_=f"ntl.decoding.point.{name}", name=name, num_beams=2000, batch_size=2, **changes)
-    return answers(model, config, QUESTIONS)
+    return answers(model, config, QUESTIONS, interval=interval)
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -95,10 +95,8 @@ def test_an_interval_is_that_of_the_same_distribution() -> None:
     """Half of the probability lies between the quartiles; the answers are those without an interval."""
     model = MODELS["decoder"]()
     for name in ("expectation", "median"):
-        given = {"num_beams": 2000, "batch_size": 2, "tolerance": 0.0}
-        config = TreeConfig(_target_=f"ntl.decoding.point.{name}", name=name, **given)
-        without = read(name, model, tolerance=0.0)
-        for plain, wide in zip(without, answers(model, config, QUESTIONS, interval=0.5), strict=True):
+        without, within = (read(name, model, interval, tolerance=0.0) for interval in (0.0, 0.5))
+        for plain, wide in zip(without, within, strict=True):
             assert wide.text == plain.text
             assert wide.about["interval"] == [plain.about["quantiles"]["0.25"], plain.about["quantiles"]["0.75"]]
             assert [wide.about[key] for key in ("sd", "covered")] == [plain.about[key] for key in ("sd", "covered")]

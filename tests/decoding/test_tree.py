@@ -149,10 +149,10 @@ def test_fewer_prefixes_are_a_part_of_the_tree(family: str) -> None:
 class Fixed(torch.nn.Module):
     """The same logits at every step."""
 
-    def __init__(self, probabilities: dict[str, float], dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, probabilities: dict[str, float]) -> None:
         super().__init__()
         logits = [math.log(probabilities[name]) if name in probabilities else -math.inf for name in NAMES]
-        self.logits = torch.tensor(logits, dtype=dtype)
+        self.logits = torch.tensor(logits, dtype=torch.float64)
         self.config = type("Config", (), {"is_encoder_decoder": False})()
 
     def forward(self, input_ids, attention_mask, past_key_values, use_cache):

@@ -22,17 +22,10 @@ def make_record() -> Callable[..., RunRecord]:
         dataset: str = "noisy_numbers",
         **changes: Any,
     ) -> RunRecord:
-        name, words, config = composed_run(loss, seed, dataset, weight=weight)
-        values: dict[str, Any] = {
-            "id": name,
-            "overrides": words,
-            "config": config,
-            "seed": seed,
-            "metrics": metrics,
-            "git": {"commit": "0123456789", "dirty": False},
-            "device": "cpu",
-        }
-        return RunRecord(**{**values, **changes})
+        name, words, config = composed_run(loss, seed, dataset, weight)
+        about: dict[str, Any] = {"id": name, "overrides": words, "config": config, "device": "cpu"}
+        about["git"] = {"commit": "0123456789", "dirty": False}
+        return RunRecord(seed=seed, metrics=metrics, **{**about, **changes})
 
     return make
 

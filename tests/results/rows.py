@@ -22,12 +22,9 @@ def _composed(*words: str) -> tuple[str, dict[str, Any]]:
     return run_id(config), recorded(config)
 
 
-def composed_run(
-    loss: str, seed: int, dataset: str, weight: float = 0.3, **groups: str
-) -> tuple[str, list[str], dict[str, Any]]:
+def composed_run(loss: str, seed: int, dataset: str, weight: float) -> tuple[str, list[str], dict[str, Any]]:
     """The id, the overrides and the config in a record of a run of gpt2_tiny, also decoded by expectation."""
-    chosen = {"dataset": dataset, "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit", **groups}
-    words = [f"{key}={value}" for key, value in chosen.items()]
+    words = [f"dataset={dataset}", "scale=tiny", "model=gpt2_tiny", "tokenizer=digit"]
     words += [f"loss={loss}", *([] if loss == "ce" else [f"loss.weight={weight}"]), f"seed={seed}"]
     name, config = _composed(*words)
     return name, words, deepcopy(config)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import composed_run
 
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
@@ -52,12 +51,10 @@ def points() -> Callable[..., list[list[list[float]]]]:
 
 
 @pytest.fixture
-def tiny_record() -> Callable[..., RunRecord]:
-    def make(loss: str, seed: int, dataset: str = "multiplication", **changes: Any) -> RunRecord:
-        given = {key: changes.pop(key) for key in ("scale", "model", "tokenizer", "weight") if key in changes}
-        name, words, config = composed_run(loss, seed, dataset, **given)
-        config["base"] = changes.pop("base", None)
-        known: dict[str, Any] = {"id": name, "metrics": {}, "overrides": words, **changes}
-        return RunRecord(config=config, seed=seed, **known)
+def tiny_record(make_record: Callable[..., RunRecord]) -> Callable[..., RunRecord]:
+    def make(loss: str, seed: int, base: str | None = None, **changes: Any) -> RunRecord:
+        record = make_record(loss, seed, changes.pop("metrics", {}), dataset="multiplication", **changes)
+        record.config["base"] = base
+        return record
 
     return make

@@ -5,22 +5,11 @@ import pytest
 from ntl.results.figures.effects import gains_by_base
 
 
-@pytest.fixture
-def probed(tiny_record):
-    """A run whose 40 steps are 3 epochs."""
-
-    def make(loss: str, seed: int, **probes: list):
-        about = {"steps": 40, "examples_seen": 300, "data": {"rows": {"train": 100}}}
-        return tiny_record(
-            loss, seed, curves={f"probe_mape/{pair[1:]}": each for pair, each in probes.items()}, **about
-        )
-
-    return make
-
-
-def test_medians_and_never_as_an_open_marker_at_the_end(probed, tiny_record, draw, on_evidence, points) -> None:
+def test_medians_and_never_as_an_open_marker_at_the_end(tiny_record, draw, on_evidence, points) -> None:
     def record(loss: str, seed: int, step: int):
-        return probed(loss, seed, _1x1=[[step, 9.0], [40, 8.0]], _2x1=[[10, None], [40, 30.0]])
+        about = {"steps": 40, "examples_seen": 300, "data": {"rows": {"train": 100}}}  # 3 epochs
+        curves = {"probe_mape/1x1": [[step, 9.0], [40, 8.0]], "probe_mape/2x1": [[10, None], [40, 30.0]]}
+        return tiny_record(loss, seed, curves=curves, **about)
 
     records = [record("ce", seed, step) for seed, step in enumerate((20, 20, 30, 30), 1)]
     records += [record("ntl_was", seed, step) for seed, step in enumerate((30, 30, 30, 40), 1)]
@@ -46,9 +35,9 @@ METRIC = "interpolate/mape_median"
 
 @pytest.fixture
 def arm(tiny_record):
-    def make(loss: str, seed: int, score: float, *ce: float, base: str = "base-s"):
+    def make(loss: str, seed: int, score: float, *ce: float):
         curves = {"eval_ce": [[2 * place, value] for place, value in enumerate(ce, start=1)]}
-        return tiny_record(loss, seed, metrics={METRIC: score}, curves=curves, base=f"{base}{seed}@100")
+        return tiny_record(loss, seed, metrics={METRIC: score}, curves=curves, base=f"base-s{seed}@100")
 
     return make
 
