@@ -1,4 +1,4 @@
-"""Verdicts of made-up records by hand, and of published ones that ran at two scales."""
+"""Verdicts of made-up records by hand, and those of the published records as an independent audit computed them."""
 
 import math
 from collections.abc import Callable
@@ -129,6 +129,24 @@ def test_the_larger_scale_counts(tmp_path: Path, published: list[RunRecord]) -> 
     (found,) = judge(load(tmp_path, arithmetic), tables)
     assert [cell.outcome for cell in found.cells] == [Outcome.not_testable, Outcome.contradicted]
     assert found.tasks["arithmetic"].scale == "hour"
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
+    spec, names = load_verdicts(), {"table2": "arithmetic", "table5": "multiplication", "table7": "arithmetic"}
+    spec.claims = [claim for claim in spec.claims if {cell.table for cell in claim.cells} & names.keys()]
+    for claim in spec.claims:
+        claim.cells = [cell for cell in claim.cells if cell.table in names]
+    tables = [
+        build_table(name, [r for r in published if r.id.startswith(data)], "hour") for name, data in names.items()
+    ]
+    cells = {(each.spec.name, task): cell.short for each in judge(spec, tables) for task, cell in each.tasks.items()}
+    assert cells["better than CE", "arithmetic"] == "+11.7% [+3.1, +21.0]"
+    assert cells["better than CE", "arithmetic from scratch"] == "-0.452 [-0.630, -0.274]"
+    assert cells["better than CE", "multiplication"] == "-29.0% [-42.4, -12.5]"
+    assert cells["distance itself helps", "multiplication"] == "-16.7% [-32.9, +3.3]"
+    assert cells["NTL-WAS beats NTL-MSE", "arithmetic"] == "+0.096 [+0.068, +0.123]"
+    assert cells["digit tokens help CE", "arithmetic"] == "+0.271 [+0.125, +0.417]"
 
 
 def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[..., Verdict]) -> None:
