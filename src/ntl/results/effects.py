@@ -180,7 +180,8 @@ class Effect:
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
     def _format(self, value: float) -> str:
-        return f"{100 * math.expm1(value):+z.1f}%" if self.ratio else format(value, f"+z{self.column.format}")
+        # An end of an interval that rounds to 0 keeps its sign: "-0.0" says that 0 is inside.
+        return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
 
     def outcome(self, says_better: bool) -> Outcome:
         """For the claim that the row is better, or that it is no worse by the band or more."""
