@@ -140,7 +140,7 @@ def test_it_is_saved_and_loaded(tokenizer: Any, tmp_path: Path) -> None:
         assert loaded.number_reader() is tokenizer.number_reader()
         assert loaded.get_vocab() == tokenizer.get_vocab()
         assert loaded("-5 and 2.5")["number_values"] == tokenizer("-5 and 2.5")["number_values"]
-    other = load_tokenizer(tmp_path, kind="xval", paper_compat=not tokenizer.paper_compat)
+    other: Any = load_tokenizer(tmp_path, kind="xval", paper_compat=not tokenizer.paper_compat)
     assert other.number_reader() is not tokenizer.number_reader()
 
 
