@@ -5,6 +5,7 @@ import random
 import tarfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,10 @@ from ntl.data.sets.mathematics import (
     OFFICIAL_ARCHIVE,
     OFFICIAL_TREE,
     Texts,
+    answer_of,
     find_texts,
+    generate,
+    unpack,
 )
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
@@ -214,3 +218,26 @@ def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch:
     with pytest.raises(Missing, match=r"cannot be had: pip: ERROR: .*mathematics-dataset==0; put .* instead\.$"):
         find(data_dir)
     assert not list(data_dir.glob(".generator"))
+
+
+@pytest.mark.soak
+def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: Any) -> None:
+    monkeypatch.setattr(mathematics, "LEAST", 200)
+    longer = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
+    try:
+        generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
+    except Missing as error:
+        pytest.skip(f"the package index cannot be reached: {error}")
+    generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
+    assert [line.split()[:2] for line in silent] == [["installing", PIN], ["generating", "350"], ["generating", "0"]]
+    for name, count in ((SUMS, 200), (longer, 150)):
+        lines = (tmp_path / "tree" / name).read_text().split("\n")
+        pairs = list(zip(lines[:-1:2], lines[1::2], strict=True))
+        assert len(pairs) == count
+        assert all(answer_of(question) == answer for question, answer in pairs)
+        # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
+        unpack(data_root / SMALL_ARCHIVE, tmp_path / "whole", [name], print)
+        assert (tmp_path / "whole" / name).read_bytes().startswith((tmp_path / "tree" / name).read_bytes())
+
+
+PIN = f"{mathematics.PINS[0]},"
