@@ -187,7 +187,7 @@ def test_a_sweep_ends_with_the_comparison_of_its_runs(settings, command) -> None
     assert "[95% t interval]" in printed
 
 
-ONE_LINE = r"^[^\n]*: a file could not be written whole \([^\n]*\): is the disk full, or read-only\? Make room; [^\n]*$"
+ONE_LINE = r"^[^\n]*: a file could not be written whole \([^\n]*\): is the disk full, or read-only\? Make room, [^\n]*$"
 
 
 @pytest.fixture

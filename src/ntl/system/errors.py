@@ -70,5 +70,5 @@ def one_line_when_full(folder: Path) -> Iterator[None]:
             raise
         raise UserError(
             f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
-            "read-only? Make room; the same command continues from the last complete checkpoint."
+            "read-only? Make room, and run it again; complete checkpoints are kept."
         ) from error
