@@ -181,16 +181,24 @@ class Encoder:
             self.unknown = None
         self.prefix = [] if chat else prefix_ids(tokenizer)  # a template writes its own
         self.answer_prefix = " " if self.decoder_only and needs_space(tokenizer) else ""
-        self.texts = TokenTexts(tokenizer) if self.weighted or self.exclude else None
         self.pattern = re.compile(self.exclude) if self.exclude else None
-        dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
-        self.layout: dict[str, Any] = {"dtype": dtype, "has_values": self.keep_target or self.number_token is not None}
-        self.layout |= {"weights": 2 if self.exclude else 1} if self.texts else {}
+
+    # These read the vocabulary: not where token ids are on disk already.
 
     @cached_property
     def ids_of(self) -> "WordEncoder":
-        # Not where token ids are on disk already, nor through a chat template.
         return WordEncoder(text_backend(self.tokenizer))
+
+    @cached_property
+    def texts(self) -> TokenTexts | None:
+        return TokenTexts(self.tokenizer) if self.weighted or self.exclude else None
+
+    @cached_property
+    def layout(self) -> dict[str, Any]:
+        dtype = "<u2" if max(self.tokenizer.get_vocab().values()) < 2**16 else "<i4"
+        has_values = self.keep_target or self.number_token is not None
+        weights = {"weights": 2 if self.exclude else 1} if self.texts else {}
+        return {"dtype": dtype, "has_values": has_values, **weights}
 
     def __call__(self, rows: Sequence[Row]) -> Block:
         question_numbers, answer_numbers = [], []
