@@ -183,9 +183,7 @@ class Encoder:
         self.answer_prefix = " " if self.decoder_only and needs_space(tokenizer) else ""
         self.pattern = re.compile(self.exclude) if self.exclude else None
 
-    # These read the vocabulary: not where token ids are on disk already.
-
-    @cached_property
+    @cached_property  # as the next two, not where token ids are on disk already: they read the vocabulary
     def ids_of(self) -> "WordEncoder":
         return WordEncoder(text_backend(self.tokenizer))
 
@@ -196,9 +194,8 @@ class Encoder:
     @cached_property
     def layout(self) -> dict[str, Any]:
         dtype = "<u2" if max(self.tokenizer.get_vocab().values()) < 2**16 else "<i4"
-        has_values = self.keep_target or self.number_token is not None
-        weights = {"weights": 2 if self.exclude else 1} if self.texts else {}
-        return {"dtype": dtype, "has_values": has_values, **weights}
+        layout = {"dtype": dtype, "has_values": self.keep_target or self.number_token is not None}
+        return layout | ({"weights": 2 if self.exclude else 1} if self.texts else {})
 
     def __call__(self, rows: Sequence[Row]) -> Block:
         question_numbers, answer_numbers = [], []
@@ -269,10 +266,9 @@ class Encoder:
 
 def _target(row: Row) -> float:
     number = parse_number(row["answer"])
-    value = math.inf if number is None else float(number)
-    if not math.isfinite(value):
+    if number is None or not math.isfinite(number):
         raise UserError(f"{_quoted(row)} is no number: {REMEDY}")
-    return value
+    return float(number)
 
 
 def _quoted(row: Row) -> str:
@@ -324,6 +320,4 @@ def _divides_at_spaces(state: dict[str, Any]) -> bool:
 
 
 def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if step is None:
-        return []
-    return step.get("pretokenizers") or step.get("normalizers") or [step]
+    return [] if step is None else step.get("pretokenizers") or step.get("normalizers") or [step]

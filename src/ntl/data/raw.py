@@ -93,9 +93,8 @@ def read(file: RawFile, data_dir: Path, log: Log, download: bool = True) -> byte
         raise Missing(f"no file {data_dir / file.path}{also}; it is to be had as {file.home}{place}.")
     log(f"reading {path}")
     if file.sha256 and (found := sha256_of(path)) != file.sha256:
-        raise UserError(
-            f"{path}: not the published file: its sha256 is {found}, not {file.sha256}; fetch {file.home} again."
-        )
+        fault = f"not the published file: its sha256 is {found}, not {file.sha256}"
+        raise UserError(f"{path}: {fault}; fetch {file.home} again.")
     return read_file(path)
 
 
