@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="Answer questions with the last or best checkpoint of a run, or with a model that transformers "
         "loads. Without a question, decode the test splits of a run again and score the answers.",
         epilog=f"The file of answers is {PREDICTIONS} if the decoding is the run's own, else "
-        "predictions-NAME-BEAMS.jsonl in the same folder. The name of another data set, or of a checkpoint before the "
-        "last step, is appended.",
+        "predictions-NAME-BEAMS.jsonl in the same folder. Other settings of the decoding, the name of another data "
+        "set, and that of a checkpoint before the last step are appended.",
     )
     given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
     parser.add_argument("run", metavar="RUN", help=given)

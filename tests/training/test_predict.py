@@ -110,7 +110,7 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
     before = (finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()
     path = predict(finished, [*OTHER, "decoding.max_new_tokens=6"], say=[].append)
     header, rows = read_predictions(path)
-    assert path.name.startswith("predictions-greedy-1-multiplication-")
+    assert path.name.startswith("predictions-greedy-1-max_new_tokens=6-multiplication-")
     assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
     assert ((finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()) == before
     assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
@@ -145,6 +145,9 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert "unparsable" in capsys.readouterr().out
+    shorter = predict(finished, ["decoding=beam", "decoding.num_beams=2", "decoding.max_new_tokens=1"], say=[].append)
+    assert shorter.name == "predictions-beam-2-max_new_tokens=1.jsonl"
+    assert read_predictions(finished / "predictions-beam-2.jsonl") == (header, rows)
 
 
 def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:

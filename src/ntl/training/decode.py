@@ -46,8 +46,7 @@ ADDITIONAL_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
     *("covered", "coverage_90", "width_90", "crps"),
 )
-# Of the probability; below it, a decoding by number is one of a part of what the model says.
-COVERED = 0.9
+COVERED = 0.9  # of the probability; below it, a decoding by number is one of a part of what the model says
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 _RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
@@ -302,10 +301,9 @@ def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[di
 def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -> dict[str, Any]:
     """A line of the predictions file; "crps" is that of a distribution against the raters' or the one answer."""
     dataset: TextDataset = parts.dataset
-    question, about = row["question"], {**answer.about}
+    asked, about = row["question"], {**answer.about}
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": answer.text}
-    known = {"group": dataset.group(row["id"]), "truth": dataset.truth(question)}
-    known |= {"shortcut": dataset.shortcut(question)}
+    known = {"group": dataset.group(row["id"]), "truth": dataset.truth(asked), "shortcut": dataset.shortcut(asked)}
     found: Point | None = about.pop(DISTRIBUTION, None)
     if found is not None:
         labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]

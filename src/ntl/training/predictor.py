@@ -1,6 +1,7 @@
 """Finished runs: restored, decoded and scored again, and asked questions, as are models without a run."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from ntl.training.parts import RunParts, Say
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
+NO_ANSWER = ("batch_size", "interval_rows")  # settings of a decoding that decide no answer
+UNNAMED = ("num_beams", *NO_ANSWER)  # those that are not appended to the name of a file
 # Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
@@ -99,7 +102,9 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
             more.append(config.dataset.format)
         more += _if_not_last(checkpoint, folder, parts)
         is_own = not more and plain(config.decoding) == plain(own.decoding)
-        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *more))
+        given = {word.removeprefix("decoding.") for word in overrides if word.startswith("decoding.")}
+        named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
+        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         splits = decode.splits_of(parts, config.decoding)
@@ -170,7 +175,7 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     """
 
     def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer
-        return {name: value for name, value in settings.items() if name not in ("batch_size", "interval_rows")}
+        return {name: value for name, value in settings.items() if name not in NO_ANSWER}
 
     decoding = parts.config.decoding
     if parts.config.dataset.answers not in NUMERIC:

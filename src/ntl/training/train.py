@@ -20,7 +20,7 @@ from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
 from ntl.results.record import RECORD, run_record, write_record
-from ntl.system.errors import UserError, one_line_when_full
+from ntl.system.errors import UserError, one_line_errors, one_line_when_full
 from ntl.system.files import remove_parts
 from ntl.system.hub import origin, require
 from ntl.system.machine import git_state, uses_bf16
@@ -239,10 +239,8 @@ def _scored_step(trainer: "ObjectiveTrainer") -> int:
 
 
 def _make_folder(folder: Path, parts: "RunParts") -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}; choose another by output_dir=.") from error
+    with one_line_errors("write", folder):
+        folder.mkdir(exist_ok=True)
     remove_parts(folder)
     # Redact the values before they are written: YAML folds and quotes text, which would hide a secret from a search.
     text = OmegaConf.to_yaml(OmegaConf.create(literal(redacted(plain(parts.config)))))
