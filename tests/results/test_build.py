@@ -184,10 +184,10 @@ def test_a_family_is_of_rows_and_columns_that_are_there(wrong: str, table_of: Ca
     ("was", "constant", "says"),
     [
         ([], 9.0, "No run of a common seed of WAS and CE yet."),
-        ([4.0], 9.0, "No interval with fewer than three seeds, of WAS against CE in MAE: -20.0%, n = 1."),
+        ([4.0], 9.0, "Fewer than three seeds, so no interval: WAS against CE in MAE: -20.0%, n = 1."),
         ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 seed."),
-        ([4.0, 4.1], 9.0, "No interval with fewer than three seeds, of WAS against CE in MAE: -20.0%, -18.0%, n = 2."),
-        ([4.0, 4.1], 3.0, "No interval with fewer than three seeds, of WAS against CE in MAE: -20.0%, -18.0%, n = 2."),
+        ([4.0, 4.1], 9.0, "Fewer than three seeds, so no interval: WAS against CE in MAE: -20.0%, -18.0%, n = 2."),
+        ([4.0, 4.1], 3.0, "Fewer than three seeds, so no interval: WAS against CE in MAE: -20.0%, -18.0%, n = 2."),
         ([4.0, 4.0, 4.1], 4.5, "the baseline does not beat constant: mean (4.50): -19.3% [-"),
         ([6.0, 6.1, 6.0], 9.0, "WAS is worse than CE in MAE: +20.7% [+"),
         ([4.999, 4.999, 4.9989], 9.0, "WAS and CE are equivalent in MAE, within 5%: -0.0% ["),

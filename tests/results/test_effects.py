@@ -31,7 +31,7 @@ def test_errors_are_compared_by_their_ratio() -> None:
     worse = found(ERROR, (1.0, 10.0, 100.0), tuple(base * math.exp(d) for base, d in ((1, 0.1), (10, 0.2), (100, 0.3))))
     assert worse.text == "+22.1% [-4.7, +56.6], n = 3, worse in 3 of 3"
     assert worse.gain == pytest.approx((-0.448413, 0.048413), abs=1e-6)
-    assert worse.power == "; n = 3 could show 28%"
+    assert worse.power == "; half width 28%"
     assert worse.p(says_better=True) == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3], 0).pvalue)
     # That nothing is lost is tested against a loss of the band, 5%.
     assert worse.p(says_better=False) == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3], math.log(1.05)).pvalue)

@@ -1,6 +1,7 @@
 """Verdicts of made-up records by hand, and those of the published records as an independent audit computed them."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,7 +90,7 @@ LESS, MORE, SAME, OPEN = [8.0, 8.0, 8.1], [12.0, 12.0, 12.1], [10.0, 10.1, 10.2]
         (LESS, 20.0, Outcome.supported, "-19.7% [-21.1, -18.2], n = 3, better in 3 of 3, p = 0.00036 corrected over"),
         (MORE, 20.0, Outcome.contradicted, "+20.3% [+18.9, +21.8], n = 3, worse in 3 of 3"),
         (SAME, 20.0, Outcome.equivalent, "+1.0% [-1.5, +3.5], n = 3"),
-        (OPEN, 20.0, Outcome.inconclusive, "; n = 3 could show 50%"),
+        (OPEN, 20.0, Outcome.inconclusive, "; half width 50%"),
         (LESS, 10.0, Outcome.not_testable, "; the baseline does not beat constant: mode (10.000)"),
         ([], 20.0, Outcome.not_run, "no run"),
     ],
@@ -147,6 +148,21 @@ def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
     assert cells["distance itself helps", "multiplication"] == "-16.7% [-32.9, +3.3]"
     assert cells["NTL-WAS beats NTL-MSE", "arithmetic"] == "+0.096 [+0.068, +0.123]"
     assert cells["digit tokens help CE", "arithmetic"] == "+0.271 [+0.125, +0.417]"
+
+
+def test_only_a_primary_is_corrected_and_a_part_of_the_probability_is_named(published: list[RunRecord]) -> None:
+    """Melting points have the primary comparison of their table; sentiment, in the next block, has none."""
+    spec = load_verdicts()
+    spec.claims = [
+        each for each in spec.claims if each.name in ("better than CE in regression", "NTL beats CE by the median")
+    ]
+    records = [each for each in published if each.id.startswith(("melting_points", "sentiment"))]
+    greedy, median = judge(spec, [build_table("table4_real", records, "real")])
+    corrected = [cell.spec.task for cell in (*greedy.cells, *median.cells) if cell.corrected is not None]
+    assert corrected == ["melting points"]
+    found = {cell.spec.task: cell.text for cell in median.cells}
+    assert re.search(r"the numbers that were found hold 0\.7\d and 0\.6\d of the probability", found["melting points"])
+    assert "were found" not in found["sentiment"] + "".join(cell.text for cell in greedy.cells)
 
 
 def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[..., Verdict]) -> None:

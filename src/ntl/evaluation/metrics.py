@@ -45,6 +45,8 @@ NUMBER_VERSIONS = {
     "default": 4,
     "paper": 1,
 }
+# Of the probability; a decoding by number that has found less speaks for a part of what the model says.
+COVERED = 0.9
 RULE_OPTIONS = ("magnitudes", "percent")  # of the default rule of numbers
 TEXT_VERSIONS = {"default": 2, "paper": 2}  # default: 1 divided texts as the paper's does
 

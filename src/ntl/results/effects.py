@@ -147,12 +147,12 @@ class Effect:
 
     @property
     def power(self) -> str:
-        """``; n = 8 could show 21%``, the half width of the interval: an effect beyond it would have shown."""
+        """``; half width 21%``: that of the interval, an effect of which is found about every second time."""
         if self.summary.low is None or self.summary.high is None:
             return ""
         half = (self.summary.high - self.summary.low) / 2
         size = f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
-        return f"; n = {self.summary.n} could show {size}"
+        return f"; half width {size}"
 
     @property
     def short(self) -> str:

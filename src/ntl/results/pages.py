@@ -68,13 +68,13 @@ def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str
 
 
 def _corrected(verdicts: Sequence[Verdict]) -> str:
-    found = {
-        cell.tested: (cell.corrected, f"{each.spec.name} ({cell.outcome.value})")
+    found = [
+        (cell.corrected, f"{each.spec.name} ({cell.outcome.value})")
         for each in verdicts
         for cell in each.cells
         if cell.corrected is not None
-    }
-    below = "; ".join(name for p, name in found.values() if p < ALPHA)
+    ]
+    below = "; ".join(name for p, name in found if p < ALPHA)
     lead = f"After Holm's correction over the {len(found)} testable primary comparisons of these claims"
     lead += f", p is below {ALPHA} for"
     return escape(f"{lead}: {below}." if below else f"{lead} none.")

@@ -310,7 +310,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
     outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
     leads = {
-        Outcome.not_run: f"No interval with fewer than three seeds, of {first} against {second} in {header}",
+        Outcome.not_run: f"Fewer than three seeds, so no interval: {first} against {second} in {header}",
         Outcome.not_testable: f"{first} against {second} is not testable in {header}: the baseline does not beat "
         f"{heuristic}",
         Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",

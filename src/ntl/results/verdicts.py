@@ -1,16 +1,17 @@
 """The claims of ``config/verdicts.yaml``, the comparisons that test each, and what they say, task by task."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from statistics import fmean
 from string import Formatter
 
 from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
-from ntl.evaluation.metrics import Better
+from ntl.evaluation.metrics import COVERED, Better
 from ntl.results.effects import Effect, Outcome, Summary, effect, holm
 from ntl.results.notes import model_name
 from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, check_pair, read_typed, table_spec
@@ -129,7 +130,8 @@ class Cell:
 
     ``primary``: the comparison that its table is made for; ``corrected`` is then its p among all of those, which for
     ``no_worse`` is that against a loss of the band.
-    ``heuristic`` is what the baseline does not beat where the outcome is "not testable".
+    ``heuristic`` is what the baseline does not beat where the outcome is "not testable"; ``covered`` says what a
+    decoding by number has found of the probability, where that is a part.
     """
 
     spec: CellSpec
@@ -143,11 +145,7 @@ class Cell:
     no_worse: bool = False
     corrected: float | None = None
     said: str = ""
-
-    @property
-    def tested(self) -> tuple[str, str, bool]:
-        """The same for two cells that test the same."""
-        return self.place, self.what, self.no_worse
+    covered: str = ""
 
     @property
     def short(self) -> str:
@@ -167,7 +165,7 @@ class Cell:
         if self.corrected is not None:
             against = f" against a loss of {self.spec.band:.0%}" * self.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
-        return f"{self.said or self.effect.text}{p}{why}{after}"
+        return f"{self.said or self.effect.text}{p}{why}{self.covered}{after}"
 
 
 @dataclass(frozen=True)
@@ -240,7 +238,20 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
-    return Cell(cell, table.scale, place, what, found, *outcome, primary, claim.no_worse)
+    covered = _covered(rows, (cell.row, cell.metric), (cell.against, base_metric))
+    return Cell(cell, table.scale, place, what, found, *outcome, primary, claim.no_worse, covered=covered)
+
+
+def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
+    """The mean probability of what the decoding of each side, a label and a metric, has found, where it is a part."""
+    means = []
+    for label, metric in sides:
+        name = f"{metric.partition('/')[0]}/covered@{metric.partition('@')[2]}"
+        found = [share for each in rows for share in by_seed(name, each[label].records).values() if share is not None]
+        means += [fmean(found)] if found else []
+    shares = " and ".join(f"{mean:.2f}" for mean in means)
+    part = min(means, default=1.0) < COVERED
+    return f"; the numbers that were found hold {shares} of the probability" if part else ""
 
 
 def _read(label: str, metric: str) -> str:
@@ -287,15 +298,14 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
             cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
     every = [cell for verdict in found for cell in verdict.cells]
-    primaries = {
-        cell.tested: p
+    tested = [
+        (cell, p)
         for cell in every
         if cell.primary and cell.effect and cell.outcome is not Outcome.not_testable
         if (p := cell.effect.p(not cell.no_worse)) is not None
-    }
-    corrected = dict(zip(primaries, holm([*primaries.values()]), strict=True))
-    for cell in every:
-        cell.corrected = corrected.get(cell.tested)
+    ]
+    for (cell, _), corrected in zip(tested, holm([p for _, p in tested]), strict=True):
+        cell.corrected = corrected
     return found
 
 

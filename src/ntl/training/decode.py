@@ -28,6 +28,7 @@ from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import LEVEL, Calibration, least_answers
+from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.numeric import crps
 from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
@@ -46,7 +47,6 @@ ADDITIONAL_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
     *("covered", "coverage_90", "width_90", "crps"),
 )
-COVERED = 0.9  # of the probability; below it, a decoding by number is one of a part of what the model says
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 _RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token

@@ -147,12 +147,13 @@ def draw_forest(source: Source) -> Drawing | None:
             if end != inside:
                 axes.plot([inside], [place], marker, color=colour, markersize=5, clip_on=False)
         if abs(mean) <= EDGE:
-            axes.plot([mean], [place], "o", color=colour, markersize=4)
+            fill = "white" if cell.spec.after else colour
+            axes.plot([mean], [place], "o", color=colour, markerfacecolor=fill, markersize=4)
     for kind, colour in COLOURS.items():
         axes.plot([], [], "o-", color=colour, label=f"{kind} models")
     axes.set_xlim(-EDGE, EDGE)
     axes.grid(axis="x")
-    axes.set_xlabel("gain, % (right: better)")
+    axes.set_xlabel("gain: of errors in log points, of rates in percent (right: better)")
     name_rows(axes, names)
     counts = {outcome: sum(cell.outcome is outcome for cell in cells) for outcome in Outcome}
     found = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
