@@ -30,7 +30,7 @@ Examples:
   python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
 """
 failures: list[Exception] = []
-swept: list[Path] = []  # the folders of a sweep's runs
+swept: dict[Path, list[str]] = {}  # the folders of a sweep's runs, and their overrides
 
 
 def help_text() -> str:
@@ -57,7 +57,7 @@ def task(raw: "DictConfig") -> None:
     try:
         config, overrides = config_of_job(raw)
         if is_sweep:
-            swept.append(Path(config.output_dir) / run_id(config))
+            swept[Path(config.output_dir) / run_id(config)] = overrides
         train(config, overrides)
     except (UserError, Diverged, OmegaConfBaseException) as error:
         if is_sweep:

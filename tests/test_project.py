@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2360, "objectives": 1260, "training": 2755, "numbers": 600, "tokenizers": 670, "models": 1086},
-    **{"data": 3400, "decoding": 1084, "evaluation": 1398, "results": 3530, "launch": 790, "benchmarks": 945},
-    **{"config": 2603, "system": 747},
+    **{"losses": 2380, "objectives": 1275, "training": 2758, "numbers": 600, "tokenizers": 670, "models": 1086},
+    **{"data": 3410, "decoding": 1084, "evaluation": 1398, "results": 3535, "launch": 790, "benchmarks": 945},
+    **{"config": 2607, "system": 747},
 }
 MAX_FILES = 143
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -94,6 +94,23 @@ def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) ->
         assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")
 
 
+def test_another_file_is_another_data_set_for_a_stored_run(tmp_path: Path) -> None:
+    mine, other, config = tmp_path / "mine.jsonl", tmp_path / "other.jsonl", tmp_path / "config.yaml"
+    for path, answer in ((mine, 1), (other, 2)):
+        path.write_text(json.dumps({"question": "q", "answer": answer}) + "\n")
+    own: Any = compose(["dataset=file", f"dataset.path={mine}"])
+    config.write_text(OmegaConf.to_yaml(OmegaConf.create(literal(plain(own)))))
+    wanted: Any = compose(["dataset=file", f"dataset.path={other}"])
+    found: Any = read_config(tmp_path, [f"dataset.path={other}"])
+    assert found.dataset == wanted.dataset != own.dataset
+    mine.write_text(other.read_text())  # what was not typed is what the run was trained on
+    also: Any = read_config(tmp_path, [f"dataset.test_path={other}"])
+    assert also.dataset.contents == own.dataset.contents | {"test_path": wanted.dataset.contents["path"]}
+    with pytest.raises(UserError, match="exclude_numbers") as caught:
+        read_config(tmp_path, ["dataset.exclude_numbers=("])
+    assert "\n" not in str(caught.value)
+
+
 def test_one_choice_is_meant() -> None:
     for word in ("loss=[ce,ntl_was]", "loss=ce,ntl_was", "+loss=[ce, ntl_was]"):
         with pytest.raises(UserError, match=r"name one choice; `python train.py -m loss=ce,ntl_was`"):

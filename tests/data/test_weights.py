@@ -54,12 +54,15 @@ def test_weights_of_a_message_and_of_its_parts(read: Read, tmp_path: Path) -> No
     assert found == {"It is 7": [[6, 0.0], [1, 6.0]], "7": 4.0}
 
 
+ASKED = [[{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": "7"}] for n in range(12)]
+UNWEIGHED: list[dict[str, Any]] = [{"messages": each} for each in ASKED]
 WRONG: dict[str, tuple[list[dict[str, Any]], str]] = {
     "negative": (rows_of(1, -1), r"\.jsonl:2: 'w' is -1: a weight is a finite number of at least 0, such as 0\.5\.$"),
     "text": (rows_of("much"), "'w' is 'much': a weight"),
     "null": (rows_of(1, None), "'w' is None: a weight"),
     "all zero": (rows_of(0), r"dataset\.weight=w: all weights of train are 0\.$"),
     "no column": ([{"question": "a", "answer": "b"}], "no column 'w'"),
+    "no such key": (UNWEIGHED, r"dataset\.weight=w: no row has it, and no message\.$"),
     "earlier": ([said("7", before=1)], "'w' of an earlier message, of which nothing is learned"),
     "parts": ([said(["7"])], "the content of the last message is a list, but not of {text, w}"),
 }

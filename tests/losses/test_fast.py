@@ -85,7 +85,7 @@ def test_float16_keeps_its_gradient_until_the_loss_scale_arrives_and_saturates()
     leaf = torch.zeros(1, 13, dtype=torch.float16, requires_grad=True)
     (ce_ntl(leaf, torch.tensor([3]), DIGITS, kind="mse", weight=1e4, implementation="fused").total * 1e4).backward()
     assert leaf.grad is not None
-    assert leaf.grad.abs().max() == torch.finfo(torch.float16).max
+    assert leaf.grad.abs().max() == torch.inf  # as of torch's CE: a GradScaler then lowers its scale
 
 
 def test_linear_in_float16_keeps_small_gradients() -> None:

@@ -142,6 +142,10 @@ def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch)
         for items in (None, 30, torch.empty((), device="meta")):
             loss(given, labels, num_items_in_batch=items).backward()
         assert given.grad is not None
+        # A trainer moves its model, and not its loss.
+        left = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused", **KINDS[kind])
+        left.compute_loss_func({"logits": given}, torch.full((2, 7), 3)).backward()
+        assert left.values.device.type == "meta"
 
 
 # ---- loss_weights
@@ -273,6 +277,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weight": -1}, ValueError, "weight must be finite and not negative, not -1"),
     ({"weight": "0.3"}, TypeError, "weight must be a number, not a str"),
     ({"kind": "gce+was_cdf", "sigma": math.nan}, ValueError, "sigma must be positive, not nan"),
+    ({"cost": torch.full((10, 10), math.nan)}, ValueError, "cost must be finite and not negative"),
+    ({"kind": "was_vocab", "text_cost": -1.0}, ValueError, "text_cost must be positive and finite, not -1.0"),
+    ({"kind": "smmd", "alpha": math.nan}, ValueError, "alpha must be 0 to 1, not nan"),
+    ({"kind": "digit_entropy", "factor": -1.0}, ValueError, "factor must be positive and finite, not -1.0"),
+    ({"kind": "place_weighted", "base": -10.0}, ValueError, "base must be positive and finite, not -10.0"),
     ({"cost": torch.zeros(9, 9)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(9, 9\)"),
     (
         {"kind": "wass"},
@@ -295,6 +304,8 @@ def test_what_cannot_be_is_refused_when_the_loss_is_made() -> None:
         assert "\n" not in str(refused.value)
     with pytest.raises(TypeError, match="shift"):
         NumberTokenLoss(DIGITS)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="shift must be True or False, not 'no'"):
+        NumberTokenLoss(DIGITS, shift="no")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"'gpt2', a str, is no tokenizer.*ntl\.tokenizers\.load_tokenizer"):
         NumberTokenLoss.from_tokenizer("gpt2", shift=True)
     line = re.escape("number_vocab must be a NumberVocabulary, not a SimpleNamespace: NumberVocabulary.from_tokenizer(")

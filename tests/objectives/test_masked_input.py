@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import AddedToken
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorWithFlattening, Trainer, TrainingArguments
 
@@ -23,6 +24,9 @@ class _Tokenizer:
 
     all_special_ids, pad_token_id, eos_token_id = [PAD, END, MASK], PAD, END
     mask_token_id: int | None = MASK
+
+    def __init__(self, *special: int) -> None:
+        self.added_tokens_decoder = {each: AddedToken(str(each), special=each in special) for each in (*special, 7)}
 
     def __len__(self) -> int:
         return 40
@@ -194,6 +198,16 @@ def test_attached_to_a_trainer_it_masks_training_alone(tmp_path: Path) -> None:
     trainer.args.dataloader_persistent_workers = True
     with pytest.raises(ValueError, match="persistent_workers"):
         MaskedInput(_collate, _Tokenizer()).attach(trainer)
+
+
+@pytest.mark.parametrize("variant", ["paper", "random"])
+def test_special_tokens_without_a_role_are_not_masked(variant: str) -> None:
+    """As Llama 3's <|start_header_id|>, nor are they put in place of others."""
+    masked, rows = MaskedInput(_collate, _Tokenizer(20, 21), fraction=1.0, variant=variant), [_row([*range(2, 39)])]
+    before, after = (each["input_ids"] for each in (_collate(rows), masked(rows)))
+    special = (before == 20) | (before == 21)
+    assert special.any()
+    assert torch.equal(special, (after == 20) | (after == 21))
 
 
 def test_wrong_uses() -> None:

@@ -1,9 +1,11 @@
 """`MultiToken` in a loop, transformers' Trainer and TRL: by hand, and against the objective of ``train.py``."""
 
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ntl.config import UserError
+from ntl.config.loss import MTPConfig
 from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
+from ntl.models.mtp import add_heads
 from ntl.objectives import MultiToken
 from ntl.objectives.mtp import scheduled
 
@@ -154,6 +158,45 @@ class _Trainer(NumberTokenLossMixin, Trainer):
     pass
 
 
+_Trainer.__name__ = "Trainer"  # as a user's own may be
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(KINDS[2], "mtp_heads.0"), (KINDS[3], "eh_proj")], ids=["linear", "sequential"]
+)
+def test_new_weights_that_adapters_freeze_are_told(kind: dict[str, Any], name: str) -> None:
+    for saved, told in ((None, 1), ([name], 0)):
+        model = spread(decoder("llama"))
+        multi, batch = MultiToken(model, 2, **kind), make_batch()
+        adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=saved)).train()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                multi(adapted(batch["input_ids"]), batch["labels"]).backward()
+        assert sum(f"modules_to_save=['{name}', ...]" in str(each.message) for each in caught) == told
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], *KINDS[2:4]], ids=["independent", "linear", "sequential"])
+def test_heads_are_made_where_the_model_is(kind: dict[str, Any]) -> None:
+    model = decoder("llama").to("meta")
+    add_heads(model, MTPConfig(name="mtp", heads=2, keep_depth=True, **kind), "", print, copies=True)
+    assert {each.device.type for each in model.parameters()} == {"meta"}
+
+
+def test_what_a_prediction_has_left_is_in_no_evaluation(tmp_path: Path) -> None:
+    batches = [make_batch(4), make_batch(4)]
+    batches[1]["labels"] = batches[1]["input_ids"] = batches[1]["input_ids"].flip(1)
+    rows, others = ([{name: each[row] for name, each in batch.items()} for row in range(4)] for batch in batches)
+    model = spread(decoder("llama"))
+    off: dict[str, Any] = {"report_to": "none", "use_cpu": True}
+    trainer = _Trainer(
+        model, TrainingArguments(str(tmp_path), **off), number_token_loss=MultiToken(model, loss=_loss())
+    )
+    first = trainer.evaluate(rows)["eval_ce"]
+    trainer.predict(others)  # pyright: ignore[reportArgumentType]
+    assert trainer.evaluate(rows)["eval_ce"] == first
+
+
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["independent", "sequential"])
 @pytest.mark.slow
 def test_transformers_trainer_logs_every_head_and_accumulates(kind: dict[str, Any], tmp_path: Path) -> None:
@@ -248,6 +291,7 @@ def test_wrong_uses() -> None:
         ({"head_schedule": "cosine"}, "head_schedule must be"),
         ({"head_weights": [1.0]}, "one for each of the 2 heads"),
         ({"head_weights": [1.0, -1.0]}, "none negative"),
+        ({"head_weights": [0.0, 0.0]}, "not all 0"),
         ({"kind": "shared", "variant": "causal"}, "variant='causal'"),
         ({"kind": "shared", "train_only": "heads"}, "no heads are added"),
         ({"loss": NumberTokenLoss(vocabulary(), shift=False)}, "shift=True"),

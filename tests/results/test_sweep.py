@@ -56,9 +56,11 @@ def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture
     other.config["dataset"] = {"name": "arithmetic"}
     for run in (made("ce", 1, 0.5, id="first"), made("ntl_was", 1, 0.75, id="second", git={"commit": "abc"}), other):
         write_record(tmp_path / run.id / "record.json", run)
-    names = ("first", "second", "other", "failed", "first")
-    show_sweep([tmp_path / name for name in names])
+    # The record of the first is of an earlier command, which named no model.
+    runs = {"first": "loss=ce", "second": "loss=ntl_was", "other": "loss=ce", "failed": "loss=gce"}
+    show_sweep({tmp_path / name: ["model=gpt2_tiny", word, "seed=1"] for name, word in runs.items()})
     printed = capsys.readouterr().out
+    assert "\nloss=ntl_was test accuracy" in printed
     assert printed.index("noisy_numbers\n") < printed.index("+0.250, n = 1") < printed.index("arithmetic\n")
     assert "Warning: the runs have different commits: 0123456789, abc.\n" in printed
     assert printed.splitlines()[-1] == "1 of 4 runs have no record: failed"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ntl.evaluation import read_predictions
+from ntl.config import UserError
+from ntl.evaluation import read_predictions, write_predictions
 from ntl.results import read_record
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -40,6 +41,15 @@ def test_the_worst_answers_by_hand(answered: Path, prepared, small, capsys: pyte
     printed = capsys.readouterr().out
     assert texts[2] in printed
     assert texts[1] not in printed
+
+
+def test_questions_are_those_of_the_answers(answered: Path) -> None:
+    """An answer of another data set, such as `predict.py RUN dataset=...` writes beside, has the same id."""
+    path = answered / "predictions-greedy-1-other.jsonl"
+    header, rows = read_predictions(answered / "predictions.jsonl")
+    write_predictions(path, header, [rows[0] | {"answer": "7"}, *rows[1:]])
+    with pytest.raises(UserError, match=f"no questions: {rows[0]['id']} is not of the test questions of this run"):
+        main([str(path), "--worst", "1"])
 
 
 def test_a_published_record_keeps_the_worst(answered: Path) -> None:

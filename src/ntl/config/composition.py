@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
-from ntl.config.identity import plain, read_contents, run_id
+from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
 from ntl.config.legality import validate
 from ntl.config.model import check_type, describe_weights
 from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
@@ -367,6 +367,10 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
             config = from_values(literal(plain(config)), override, [quoted(override)])
         elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
             config.decoding = cast("Any", OmegaConf.to_object(_raw([quoted(override)])["decoding"]))
+    if typed := {word.partition("=")[0].removeprefix("dataset.") for word in overrides if word.startswith("dataset.")}:
+        config.dataset.check(config.data_dir)
+        files = setting_files(config.dataset, config.data_dir)  # another file is another data set
+        config.dataset.contents |= {key: contents_of(files[key]) for key in typed & files.keys()}
     config.output_dir = str(folder.parent)
     # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
     parts = {group: getattr(config, group) for group in ("model", "tokenizer")}

@@ -163,9 +163,9 @@ def _questions(folder: Path, answers: Sequence[Row]) -> dict[tuple[str, str], st
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
     prepared.prepare(lambda line: None, download=False)
-    wanted = {(row["split"], row["id"]) for row in answers}
+    wanted = {(row["split"], row["id"]): row["answer"] for row in answers}
     rows = ((split, row) for split in {split for split, _ in wanted} for row in prepared.rows(split))
-    found = {key: row["question"] for split, row in rows if (key := (split, row["id"])) in wanted}
-    if lost := sorted(wanted - found.keys()):
-        raise UserError(f"{folder}: no questions: {lost[0][1]} is not one of {lost[0][0]}")
+    found = {key: row["question"] for split, row in rows if wanted.get(key := (split, row["id"])) == row["answer"]}
+    if lost := sorted(wanted.keys() - found.keys()):
+        raise UserError(f"{folder}: no questions: {lost[0][1]} is not of the {lost[0][0]} questions of this run")
     return found

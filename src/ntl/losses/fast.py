@@ -93,14 +93,11 @@ _keeps_graph: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_kee
 
 
 def _scaled(gradient: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -> Tensor:
-    """Return the gradient times ``grad`` in the type of the logits; beyond float16, the largest number there."""
+    """Return the gradient times ``grad`` in the type of the logits: inf beyond float16, as a GradScaler expects."""
     if not is_last:  # what is returned must not change in a later pass
         gradient = gradient * grad.to(gradient.dtype)
     elif not (grad.device.type == "cpu" and grad == 1):
         gradient.mul_(grad)
-    if gradient.dtype != dtype:
-        limit = torch.finfo(dtype).max
-        gradient = gradient.clamp(-limit, limit)
     return gradient.to(dtype)
 
 

@@ -43,8 +43,8 @@ class NumberTokenLoss(nn.Module):
     The other arguments, and the errors, are those of `ce_ntl`; the mean is over the labels left after the shift.
 
     Raises:
-        TypeError: number_vocab is not a NumberVocabulary, or weight is not a number.
-        ValueError: weight is negative or not finite, or `ce_ntl` raises it.
+        TypeError: number_vocab is not a NumberVocabulary, weight is not a number, or shift not True or False.
+        ValueError: weight or cost is negative or not finite, or `ce_ntl` raises it.
     """
 
     values: Tensor
@@ -71,8 +71,12 @@ class NumberTokenLoss(nn.Module):
         check_vocabulary(number_vocab)
         if isinstance(weight, bool) or not isinstance(weight, Real):
             raise TypeError(f"weight must be a number, not a {type(weight).__name__}")
+        if not isinstance(shift, bool):
+            raise TypeError(f"shift must be True or False, not {shift!r}")
         if not 0 <= weight < math.inf:
             raise ValueError(f"weight must be finite and not negative, not {weight}")
+        if isinstance(cost := options.get("cost"), Tensor) and not (cost.isfinite() & (cost >= 0)).all():
+            raise ValueError("cost must be finite and not negative")
         terms = Terms.of(kind, weight, options)
         self._counted, self._smoothing = terms.counted, terms.smoothing
         for name in ("values", "token_ids", "token_values"):
@@ -166,7 +170,10 @@ class NumberTokenLoss(nn.Module):
         loss_weights: Tensor | None = None,
         num_items_in_batch: Tensor | float | None = None,
     ) -> JointLoss:
-        """Return the total of `forward` together with the sums and counts of both terms, for logging."""
+        """Return the total of `forward` together with the sums and counts of both terms, for logging.
+
+        With num_items_in_batch the counts are what both terms are divided by, those of the step.
+        """
         inplace = self.inplace and not torch.compiler.is_compiling()
         return ce_ntl(logits, inplace=inplace, **self._arguments(labels, loss_weights, num_items_in_batch))
 
@@ -215,6 +222,8 @@ class NumberTokenLoss(nn.Module):
         if labels is None:
             raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
         labels = labels.to(logits.device)
+        if self.values.device != logits.device:  # a trainer moves its model, and not its loss
+            self.to(logits.device)
         return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:

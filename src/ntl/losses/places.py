@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntl.losses.kinds import kind_of, kinds, register
 from ntl.losses.lp import expectation
-from ntl.losses.rows import Logits, Reduction, is_number, number_rows, reduce
+from ntl.losses.rows import Logits, Reduction, check_positive, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -102,6 +102,7 @@ def place_weighted(
     if base is None:
         weights = (after(digits, inside) + 1).to(each.dtype)
     else:
+        check_positive("base", base)
         decimals = digits & (before(points, inside) > 0)
         places = torch.where(decimals, -1 - before(decimals, inside), after(digits & ~decimals, inside))
         weights = torch.pow(base, places.clamp(-30, 30).to(each.dtype))

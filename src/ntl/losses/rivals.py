@@ -17,6 +17,7 @@ from ntl.losses.rows import (
     Logits,
     NumberRows,
     Reduction,
+    check_positive,
     exact,
     is_number,
     label_rows,
@@ -31,11 +32,6 @@ from ntl.numbers import NumberVocabulary
 _TEMPERATURE, _RELATIVE, _MAGNITUDE = 0.1, 0.2, 0.2
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, not {value}")
-
-
 @of_number_rows
 def smmd(rows: NumberRows, *, sigma: float = 2.0, alpha: float | None = None) -> Tensor:
     """Return SMMD, rᵀMr with r = q − e_y and M = (1 − α)·G + α·diag(G·1), as the authors' code (581fde6) does.
@@ -44,9 +40,11 @@ def smmd(rows: NumberRows, *, sigma: float = 2.0, alpha: float | None = None) ->
     the distance of two values, squashed from 1 to 9 (`squashed_cost`), as those of digits are. α is by default
     1 / (2 · mean of G·1); 0 leaves the maximum mean discrepancy. The loss is a proper scoring rule and saturates: at
     the label 4, a sure 5 costs 1.4 and a sure 9 costs 2.6. The gradient is ∂L/∂z_j = q_j (h_j − q·h) with h = 2Mr.
-    Raises ValueError unless sigma is positive.
+    Raises ValueError unless sigma is positive and alpha 0 to 1.
     """
-    _check_positive("sigma", sigma)
+    check_positive("sigma", sigma)
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be 0 to 1, not {alpha}")
     distance_KK = squashed((rows.values_K.unsqueeze(1) - rows.values_K).abs(), 9.0)
     kernel_KK = (-0.5 * (distance_KK / sigma).square()).exp()
     degree_K = kernel_KK.sum(-1)
@@ -66,7 +64,7 @@ def dist2(rows: NumberRows, *, temperature: float = 1.0) -> Tensor:
     the model becomes sure of the label. The gradient is ∂L/∂z_j = q_j − t_j. The loss is inf if a number token with
     positive target mass has the logit -inf. Raises ValueError for a temperature that is not positive.
     """
-    _check_positive("temperature", temperature)
+    check_positive("temperature", temperature)
     distance_NK = (rows.values_K - rows.targets_N.unsqueeze(-1)).square()
     log_target_NK = (-distance_NK / temperature).log_softmax(dim=-1)
     target_NK, log_q_NK = log_target_NK.exp(), rows.logits_NK.log_softmax(dim=-1)
@@ -93,9 +91,10 @@ def digit_entropy(
     all wrong digits cost alike. The gradient is ∂L/∂z_j = (f·w/K) q_j (sigmoid(z_j) − [j = y] + b_j − q·b).
 
     point_id is the token of the decimal point, or None if there is none. A digit whose logit is -inf adds nothing.
-    Raises ValueError for number tokens that are not single digits.
+    Raises ValueError for number tokens that are not single digits, and a factor that is not positive.
     """
     check_digits(number_vocab)
+    check_positive("factor", factor)
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     is_label_NK = F.one_hot(rows.tokens_N, len(rows.values_K)).bool()
     entropy_NK = torch.where(is_label_NK, F.softplus(-rows.logits_NK), F.softplus(rows.logits_NK))

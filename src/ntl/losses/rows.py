@@ -1,5 +1,6 @@
 """The steps that all losses share: selecting the positions that count and their logits, and the reduction."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -236,6 +237,11 @@ def of_number_rows(function: Callable[..., Tensor]):  # what it returns is infer
     _, *options = signature(function).parameters.values()
     vars(loss)["__signature__"] = Signature([*shared[:3], *options, *shared[3:]], return_annotation=Tensor)
     return loss
+
+
+def check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, not {value}")
 
 
 def check_reduction(reduction: str) -> None:

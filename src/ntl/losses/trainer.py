@@ -32,10 +32,12 @@ class NumberTokenLossMixin:
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         weights = inputs.get(LOSS_WEIGHTS)
-        inputs = {name: value for name, value in inputs.items() if name != LOSS_WEIGHTS} | {"use_cache": False}
+        inputs = {name: value for name, value in inputs.items() if name != LOSS_WEIGHTS}
+        inputs |= {"use_cache": False} if hasattr(getattr(model, "module", model), "config") else {}
         self.compute_loss_func = partial(self.number_token_loss.compute_loss_func, loss_weights=weights)
         # That of transformers, which a trainer such as SFTTrainer overrides.
-        trainer: Any = next(each for each in type(self).__mro__ if each.__name__ == "Trainer")
+        own = (each for each in type(self).__mro__ if each.__module__.startswith("transformers."))
+        trainer: Any = next(each for each in own if each.__name__ == "Trainer")
         return trainer.compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
@@ -52,6 +54,10 @@ class NumberTokenLossMixin:
         if trainer.args.average_tokens_across_devices and trainer.args.world_size > 1:
             sums = trainer.accelerator.reduce(sums, reduction="sum")
         return items * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        getattr(self.number_token_loss, "log_parts", lambda *args: {})(False)  # what a prediction before has left
+        return super().evaluation_loop(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         trainer: Any = self

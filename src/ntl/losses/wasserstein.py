@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, of_number_rows, reduce, upcast
+from ntl.losses.rows import Logits, NumberRows, Reduction, check_positive, number_rows, of_number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 
 
@@ -61,6 +61,7 @@ def ntl_was_vocab(
         largest = rows.values_K.max() - rows.values_K.min() if cost is None else cost.max()
         text = (largest * 1.01).to(rows.logits_NK.dtype)
     else:
+        check_positive("text_cost", text_cost)
         text = rows.values_K.new_full((), text_cost)
     losses_N = text + (log_p_NK.exp() * (_costs(rows, cost) - text)).sum(dim=-1)
     return reduce(losses_N, rows, labels, reduction)

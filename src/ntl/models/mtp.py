@@ -171,7 +171,7 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
             if not hasattr(module, part):
                 module.add_module(part, nn.Module())
             module = getattr(module, part)
-        module.register_parameter(leaf, nn.Parameter(tensor.to(model.dtype), requires_grad=False))
+        module.register_parameter(leaf, nn.Parameter(tensor.to(model.device, model.dtype), requires_grad=False))
     modules = f"model {source}: its modules for multi-token prediction"
     if carried:
         say(f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them.")
@@ -186,7 +186,7 @@ def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, say: Any, *,
     has_heads, width = any(name.startswith(PARALLEL) for name in stored), model.config.hidden_size
     heads: list[Any]
     if config.variant == "linear":
-        heads = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
+        heads = [nn.Linear(width, width, False, model.device, model.dtype) for _ in range(count)]
         for head in heads:
             nn.init.eye_(head.weight)
     elif has_heads:
@@ -244,7 +244,7 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies:
         return
     width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
     blocks = decoder.new(count, copies=copies)
-    heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
+    heads = [SequentialHead(block, decoder.norm, width, std).to(model.device, model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)
     if is_own:

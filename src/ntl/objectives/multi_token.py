@@ -3,6 +3,8 @@
 Shapes: B batch, T sequence length, V vocabulary, H heads.
 """
 
+import math
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +30,7 @@ from ntl.objectives.mtp import MultiTokenPrediction, maybe_again, values_ahead
 if TYPE_CHECKING:
     from ntl.losses import NumberTokenLoss
 
+_FROZEN = "new weights of the heads ({0}) are frozen, as adapters freeze them: LoraConfig(modules_to_save=['{0}', ...])"
 AHEAD = "ahead"  # in the outputs of the model: the documents (B, T) or None, then the states of the heads 2, 3, ...
 
 
@@ -80,8 +83,9 @@ class MultiToken:
         for wrong, line in (
             (heads < 1, f"heads={heads}: at least 1, the model's own"),
             (
-                head_weights and (len(head_weights) != heads or min(head_weights) < 0),
-                f"head_weights={[*head_weights]}: give one for each of the {heads} heads, none negative",
+                head_weights
+                and not (len(head_weights) == heads and min(head_weights) >= 0 and 0 < sum(head_weights) < math.inf),
+                f"head_weights={[*head_weights]}: give one for each of the {heads} heads, none negative, not all 0",
             ),
             (variant != "independent" and kind != "parallel", f"variant={variant!r} is one of kind='parallel'"),
             (train_only and (kind == "shared" or heads < 2), "train_only='heads': no heads are added to the model"),
@@ -111,6 +115,8 @@ class MultiToken:
         self._block: Any = None  # what the last block was called with, and its output
         self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone
         self._sums: dict[bool, Tensor] = {}
+        # Part of the names of weights that are new, where adapters would freeze them.
+        self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         model.register_forward_pre_hook(self._begin)
         if kind != "shared":
             Decoder(model).blocks[-1].register_forward_hook(self._record, with_kwargs=True)
@@ -144,6 +150,10 @@ class MultiToken:
             raise TypeError("MultiToken takes the outputs of a forward pass of its model, once, with return_dict=True")
         documents, *states = OrderedDict.pop(outputs, AHEAD)
         objective, logits = self.objective, outputs["logits"]
+        if self._new and objective.model.training:
+            if not any(each.requires_grad for name, each in objective.model.named_parameters() if self._new in name):
+                warnings.warn(_FROZEN.format(self._new), stacklevel=2)
+            self._new = ""
         head: Any = objective.model.get_output_embeddings()
         objective.progress = self.progress
         labels, loss_weights = _next(labels.to(logits.device), loss_weights)

@@ -1,6 +1,7 @@
 """What a sweep prints at its end: what differs between its runs, their metrics, and effects paired by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +59,17 @@ def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
     return pd.DataFrame(lines, columns=columns, dtype=object).fillna("").set_index(["run", "metric"])
 
 
-def show_sweep(folders: Sequence[Path]) -> None:
-    """Print how the runs of a sweep compare, as far as they have a record, and which have none."""
+def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
+    """Print how the runs of a sweep compare, as far as they have a record, and which have none.
+
+    ``runs`` are their folders, with the overrides of this sweep: those of a record may be of an earlier command.
+    """
     with needs("train"):
         import pandas  # noqa: F401
 
-    folders = list(dict.fromkeys(folders))
-    done = [folder for folder in folders if (folder / RECORD).is_file()]
+    done = [folder for folder in runs if (folder / RECORD).is_file()]
     datasets: dict[str, list[RunRecord]] = {}
-    for record in (read_record(folder / RECORD) for folder in done):
+    for record in (replace(read_record(folder / RECORD), overrides=[*runs[folder]]) for folder in done):
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
         print(f"\n{name}\n{compare_runs(records).to_string()}")
@@ -79,5 +82,5 @@ def show_sweep(folders: Sequence[Path]) -> None:
                 print(f"Warning: the runs have different {what}: {', '.join(different)}.")
     if done:
         print(LEGEND)
-    if lacking := [folder.name for folder in folders if folder not in done]:
-        print(f"{len(lacking)} of {len(folders)} runs have no record: {', '.join(lacking)}")
+    if lacking := [folder.name for folder in runs if folder not in done]:
+        print(f"{len(lacking)} of {len(runs)} runs have no record: {', '.join(lacking)}")

@@ -203,9 +203,9 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
     return Calibration.from_errors(compared.error, spreads, least)
 
 
-def predictions_name(decoding: DecodingConfig, *more: str) -> str:
-    """The predictions file of an additional decoding."""
-    return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
+def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> str:
+    """The predictions file of an additional decoding, by its own name or that which ``config.beside`` gives it."""
+    return f"{'-'.join(['predictions', name or decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 
 def decode_additional(
@@ -217,7 +217,7 @@ def decode_additional(
     for name, decoding in decodings.items():
         parts.say(f"decoding by {name}:")
         splits = splits_of(parts, decoding)
-        scores = decode_splits(parts, splits, folder / predictions_name(decoding), decoding, searches)
+        scores = decode_splits(parts, splits, folder / predictions_name(decoding, name=name), decoding, searches)
         metrics = scores.metrics if scores else {}
         wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
         found |= {f"{key}@{name}": metrics[key] for key in wanted if key in metrics}

@@ -235,7 +235,9 @@ class RunParts:
                 f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
                 "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
             )
-        if isinstance(self.config.objective, RegressionConfig):
+        # Weights that are scored as they are keep the unit that they were trained in.
+        as_it_is = not self.config.trainer.max_steps and hasattr(self.model.config, "target_mean")
+        if isinstance(self.config.objective, RegressionConfig) and not as_it_is:
             targets = self.encoded("train").last_values()
             scale_targets(self.model.config, self.config.objective, targets, self.say)
         more: dict[str, Any] = {}

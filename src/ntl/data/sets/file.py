@@ -56,6 +56,7 @@ class Own(TextDataset):
 
     splits = SPLITS
     rows_are: ClassVar[str] = "questions"
+    has_weights = False
     config: OwnDataConfig
 
     @property
@@ -81,6 +82,8 @@ class Own(TextDataset):
         for split in ("train", "validation") if config.weight else ():
             if not any(np.atleast_2d(json.loads(each.row.more["weight"]))[:, -1].any() for each in pools[split]):
                 raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
+        if config.weight and not self.has_weights:
+            raise UserError(f"{config.path}: dataset.weight={config.weight}: no row has it, and no message.")
         splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
@@ -126,6 +129,7 @@ class Own(TextDataset):
         for place, cells in table.read(self.columns):
             if not any(str(value).strip() for value in cells.values() if value is not None):
                 continue  # what a spreadsheet makes of an empty line
+            self.has_weights |= repr(self.config.weight) in repr(cells)
             try:
                 cells, weight = self._weight(cells) if self.config.weight else (cells, {})
                 if row := self.row(cells):
@@ -235,8 +239,9 @@ class File(Own):
                     f"the answer does not end in one {config.mark} and a number; dataset.mark= sets another mark, "
                     rf"such as {BOX}"
                 )
-            if config.mark != MARK and MARK in answer:
-                raise ValueError(f"the answer has {MARK} in it, which is read as the mark {config.mark}")
+            others = [mark for mark in (MARK, BOX) if mark in answer] if config.mark != MARK else []
+            if others and others != [config.mark]:
+                raise ValueError(f"the answer has {others[0]} in it, which is read as the mark {config.mark}")
         return Row(question, answer, more={"before": before[0]} if before else {})
 
     def finish(self, pools: dict[str, list[Told]]) -> list[str]:
