@@ -39,6 +39,24 @@ def test_too_few_validation_rows_are_told_before_training(small) -> None:
         compose(["dataset=multirc", "decoding.interval_rows=10"])
 
 
+def told(folder: Path, answer: str, *words: str) -> list[str]:
+    """A run of one step on a file in which this is every second answer."""
+    path = folder / "a.csv"
+    path.write_text("question;answer\n" + "".join(f"what is {n};{answer if n % 2 else n}\n" for n in range(40)))
+    places = [f"data_dir={folder / 'data'}", f"output_dir={folder / 'outputs'}", "device=cpu", "tracking=none"]
+    short = ["trainer.max_steps=1", "trainer.warmup_steps=0", "trainer.save_steps=0", "decoding.max_new_tokens=4"]
+    family = [] if words[0].startswith("model") else ["model=gpt2_tiny", "model.n_embd=16", "model.n_layer=1"]
+    return ["dataset=file", f"dataset.path={path}", *places, *short, *family, *words]
+
+
+@pytest.mark.slow
+def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(compose(told(tmp_path, "0.0011", "beside=points")))
+    said = capsys.readouterr().out
+    assert "beside.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it.\n" in said
+    assert "median.decimals" not in said
+
+
 @pytest.mark.parametrize(
     ("words", "answer", "line"),
     [
@@ -52,14 +70,8 @@ def test_too_few_validation_rows_are_told_before_training(small) -> None:
 def test_answers_that_would_be_read_as_others_are_refused(
     words: list[str], answer: str, line: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("question;answer\n" + "".join(f"what is {n};{answer if n % 2 else n}\n" for n in range(40)))
-    places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}", "device=cpu", "tracking=none"]
-    short = ["trainer.max_steps=1", "trainer.warmup_steps=0", "trainer.save_steps=0", "decoding.max_new_tokens=4"]
-    family = [] if words[0].startswith("model") else ["model=gpt2_tiny", "model.n_embd=16", "model.n_layer=1"]
-    command = ["dataset=file", f"dataset.path={path}", *places, *short, *family, *words]
     with pytest.raises(UserError) as caught:
-        train(compose(command))
+        train(compose(told(tmp_path, answer, *words)))
     assert str(caught.value).startswith(line)
     remedies = ("number_format=auto writes it as digits and a point.", "round it to 12 decimals in the file.")
     assert str(caught.value).endswith(remedies["e" not in answer.lower() and "," not in answer])

@@ -150,7 +150,7 @@ def test_fine_tuning_as_the_released_code() -> None:
 class _Tokenizer:
     """As much as `maskable` reads."""
 
-    all_special_ids = [PAD, END]  # noqa: RUF012
+    all_special_ids, added_tokens_decoder = [PAD, END], {}
     tokens = ("<pad>", "</s>", "▁a", "7", "▁-", ".", "b2", "▁12", "▁,", "−", "Ġ", "x.y")
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from torch import distributed
 from ntl import evaluation
 from ntl.config import DecodingConfig
 from ntl.config.data import FileConfig
-from ntl.config.decoding import TreeConfig
+from ntl.config.decoding import NumberHeadConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
@@ -110,7 +110,8 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
 def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
     """UserError where too few validation answers are there for intervals (``interval_rows``).
 
-    Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write.
+    Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write. That a decoding
+    rounds answers of a file is said.
     """
     config, dataset = parts.config, parts.dataset
     for group, decoding in decodings.items():
@@ -120,11 +121,14 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
                 f"more, and {dataset.name} has {len(parts.rows('validation'))}; raise it, or give more."
             )
     trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
-    is_rt = config.tokenizer.kind == "rt"
-    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees):
+    rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
+    rounding = {group: each.decimals for group, each in rounds if isinstance(each, NumberHeadConfig | TreeConfig)}
+    is_rt, most = config.tokenizer.kind == "rt", 0
+    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees or rounding):
         return
     for row in (row for split in dataset.splits for row in parts.rows(split)):
         number = dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
+        most = max(most, len(number.partition(".")[2]))
         misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []
         if misread := [*misread, *(trees if advance(START, number) not in ENDS else [])]:
             remedy = "write it as digits and a point in the file"
@@ -133,6 +137,9 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
             elif config.dataset.answers == "number":
                 remedy = "dataset.number_format=auto writes it as digits and a point"
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
+    for group, decimals in rounding.items():
+        if decimals < most:
+            parts.say(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
 
 
 def decode_examples(
