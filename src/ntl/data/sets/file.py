@@ -129,7 +129,6 @@ class Own(TextDataset):
         for place, cells in table.read(self.columns):
             if not any(str(value).strip() for value in cells.values() if value is not None):
                 continue  # what a spreadsheet makes of an empty line
-            self.has_weights |= repr(self.config.weight) in repr(cells)
             try:
                 cells, weight = self._weight(cells) if self.config.weight else (cells, {})
                 if row := self.row(cells):
@@ -148,6 +147,7 @@ class Own(TextDataset):
     def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
         name, weight = self.config.weight, 1.0
+        self.has_weights |= repr(name) in repr(cells)
         if name in cells:
             weight = checked(cells[name], name)
         messages = cells.get("messages")
