@@ -26,6 +26,7 @@ class NumberTokenLossMixin:
     def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.number_token_loss = number_token_loss
+        self._log_parts: Any = getattr(number_token_loss, "log_parts", lambda *args: {})
         self.compute_loss_func: Any = number_token_loss.compute_loss_func
 
     def compute_loss(
@@ -56,13 +57,13 @@ class NumberTokenLossMixin:
         return items * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        getattr(self.number_token_loss, "log_parts", lambda *args: {})(False)  # what a prediction before has left
+        self._log_parts(False)  # drops what a prediction before has left
         return super().evaluation_loop(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         trainer: Any = self
-        parts: Any = getattr(self.number_token_loss, "log_parts", lambda *args: {})
         for name in [*logs]:  # loss, eval_loss, eval_NAME_loss
             if name == "loss" or name.endswith("_loss"):
-                logs |= {name[:-4] + part: value for part, value in parts(name == "loss", trainer.accelerator).items()}
+                parts = self._log_parts(name == "loss", trainer.accelerator)
+                logs |= {name[:-4] + part: value for part, value in parts.items()}
         super().log(logs, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]

@@ -147,7 +147,7 @@ class Own(TextDataset):
     def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
         name, weight = self.config.weight, 1.0
-        self.has_weights |= repr(name) in repr(cells)
+        self.has_weights = self.has_weights or repr(name) in repr(cells)
         if name in cells:
             weight = checked(cells[name], name)
         messages = cells.get("messages")

@@ -178,9 +178,11 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
 
     A file takes its name only when it is whole. Missing when the generator cannot be had, UserError when it fails.
     """
-    usual = {name: LEAST for name in wanted if name.startswith("train-") and SUMS in name}
-    counts = {name: max(count, usual.get(name, 0)) for name, count in wanted.items()}
-    counts = {name: n for name, n in counts.items() if not (path := tree / name).is_file() or len(Lines(path)) < 2 * n}
+    counts = {}
+    for name, count in wanted.items():
+        usual = max(count, LEAST if name.startswith("train-") and SUMS in name else 0)
+        if not (tree / name).is_file() or len(Lines(tree / name)) < 2 * usual:
+            counts[name] = usual
 
     def install(new: Path) -> None:
         log(f"installing {', '.join(PINS)} in {environment} (about 15 s)")
