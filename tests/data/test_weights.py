@@ -106,6 +106,15 @@ def test_a_pattern_is_matched_in_text_of_any_bytes() -> None:
     assert [DIGITS.get(token) for token, is_in in zip(ids, inside, strict=True) if is_in] == ["7"]
 
 
+def test_a_special_token_without_a_role_writes_nothing() -> None:
+    """Llama 3's ``<|start_header_id|>`` has none, nor has smollm2's ``<|other|>`` here."""
+    ids = TOKENIZER("<|other|>7<|end|>").input_ids
+    assert TokenTexts(TOKENIZER)(ids) == [b"", b"7", b""]
+    exclude: dict[str, Any] = {"exclude_numbers": "^7$", "tokenizer": TOKENIZER}
+    weights = WeightedCollator(collated, **exclude)([{"input_ids": ids, "labels": ids}])["loss_weights"]
+    assert weights[0].tolist() == [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+
+
 def test_parts_of_an_answer() -> None:
     texts = [b" It", b" is", b" ", b"7", b"5", b""]
     weights = of_parts(texts, "It is 75", [[6, 0.5], [2, 3.0]])

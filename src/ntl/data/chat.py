@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ntl.system.errors import UserError
-from ntl.tokenizers.load import backend_state, text_backend
+from ntl.tokenizers.load import backend_state, special_ids, text_backend
 
 Row = Mapping[str, Any]
 Message = dict[str, str]
@@ -37,9 +37,8 @@ class Chat:
             raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
         self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
         self.plain = text_backend(tokenizer)
-        added = self.backend.get_added_tokens_decoder()
-        special = {key: token.content for key, token in added.items() if token.special}
-        longest_first = sorted(special.values(), key=len, reverse=True)
+        special = special_ids(tokenizer)
+        longest_first = sorted(tokenizer.convert_ids_to_tokens([*special]), key=len, reverse=True)
         self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # A template that writes today's date writes the same one on every day, so that token ids are the same.
         template = tokenizer.get_chat_template()

@@ -20,18 +20,19 @@ class TokenTexts:
     """What each token of a tokenizer adds to a text, as bytes: ``texts(ids)``; nothing for a special token."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer, self.bytes_of, self.special = tokenizer, dict[str, int](), {*tokenizer.all_special_tokens}
+        from ntl.tokenizers.load import special_ids  # here: a table is read without transformers
+
+        self.tokenizer, self.bytes_of, self.special = tokenizer, dict[str, int](), special_ids(tokenizer)
         if "ByteLevel" in json.dumps(json.loads(tokenizer.backend_tokenizer.to_str())["decoder"]):
             from transformers.convert_slow_tokenizer import bytes_to_unicode
 
             self.bytes_of = {char: byte for byte, char in bytes_to_unicode().items()}
 
     def __call__(self, ids: Sequence[int]) -> list[bytes]:
-        return list(map(self._bytes, self.tokenizer.convert_ids_to_tokens(ids)))
+        tokens = self.tokenizer.convert_ids_to_tokens(ids)
+        return [b"" if int(id) in self.special else self._bytes(token) for id, token in zip(ids, tokens, strict=True)]
 
     def _bytes(self, token: str) -> bytes:
-        if token in self.special:
-            return b""
         if self.bytes_of and all(char in self.bytes_of for char in token):
             return bytes(map(self.bytes_of.__getitem__, token))
         return bytes([int(found[1], 16)]) if (found := _BYTE.fullmatch(token)) else token.replace("▁", " ").encode()

@@ -24,6 +24,7 @@ from ntl.losses.rows import IGNORE_INDEX
 from ntl.models.interface import pad_id
 from ntl.numbers import NumberVocabulary
 from ntl.system.mixing import U64, keys_of, mix
+from ntl.tokenizers.load import special_ids
 
 # (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
 # is; length 0 for a row without a copy.
@@ -35,16 +36,11 @@ FIRST_SEED, SEEDS = 50, 51
 OF_NUMBERS = re.compile(r"[▁Ġ ]?[-+.,\u2212]|.*[0-9].*", re.DOTALL)
 
 
-def _special_ids(tokenizer: Any) -> list[int]:
-    # Not only those that have a role: also Llama 3's <|start_header_id|>.
-    return [*tokenizer.all_special_ids, *(i for i, each in tokenizer.added_tokens_decoder.items() if each.special)]
-
-
 def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary, *, is_computed: bool) -> Tensor:
     """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says."""
     found = torch.zeros(len(number_vocab.values), dtype=torch.bool)
     found[: len(tokenizer)] = True
-    found[_special_ids(tokenizer)] = False
+    found[[*special_ids(tokenizer)]] = False
     numbers = {"auto": "forbid" if is_computed else "allow"}.get(config.numbers, config.numbers)
     if numbers == "only":
         found &= ~number_vocab.values.isnan().cpu()
@@ -218,7 +214,7 @@ class MaskedInput(Masking, TrainerCallback):
         if numbers == "only":
             vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)
         else:
-            vocab = NumberVocabulary.without_numbers(max(len(tokenizer), max(_special_ids(tokenizer), default=0) + 1))
+            vocab = NumberVocabulary.without_numbers(max(len(tokenizer), max(special_ids(tokenizer), default=0) + 1))
         allowed = maskable(config, tokenizer, vocab, is_computed=False)
         token = tokenizer.mask_token_id if variant == "paper" else None
         super().__init__(config, seed=seed, length=0, maskable=allowed, mask_token_id=token)

@@ -216,6 +216,11 @@ def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     return json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
 
 
+def special_ids(tokenizer: Any) -> set[int]:
+    """The ids of all special tokens, also of those without a role, such as Llama 3's ``<|start_header_id|>``."""
+    return {*tokenizer.all_special_ids, *(i for i, each in tokenizer.added_tokens_decoder.items() if each.special)}
+
+
 def text_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     """The backend, with the same ids, to which what reads like a special token is text."""
     # Not by encode_special_tokens: a model such as T5's finds ``</s>`` among its own pieces.
