@@ -100,3 +100,18 @@ def test_cells_as_they_stand_and_of_a_spreadsheet(tmp_path: Path) -> None:
         assert values_of(path, ["question", "answer"]) == [[f"How much{other} then?", "1"]]
     with pytest.raises(UserError, match="it has 'question', 'answer', 'x; y'"):
         values_of(path, ["question", "anwser"])
+
+
+def test_without_names_of_columns_the_sign_divides_all_rows_alike_or_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for sign, content in ((";", "1,5;2,5\n3;4\n"), (",", "a; b,2,5\n1,2,3\n"), ("\t", "1,5\t2,5\n\n3\t4,0\n")):
+        path.write_text(content)
+        expected = [line.split(sign)[:2] for line in content.splitlines() if line]
+        assert values_of(path, ["1", "2"], header=False) == expected
+    path.write_text("one; two\nthree\n")
+    assert values_of(path, ["1"], header=False) == [["one; two"], ["three"]]
+    path.write_text("1,5;2,5\n" * 2)
+    with pytest.raises(
+        UserError, match=r"a\.csv:1: .* by ',' or by ';'; write the names of the columns in a first row"
+    ):
+        values_of(path, ["1", "2"], header=False)

@@ -119,14 +119,18 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
     csv.field_size_limit(LONGEST_CELL)
     text = read_text(path)
     quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
-    if header and delimiter == ",":  # what is called CSV may be divided by other signs
-        first = text.lstrip("\r\n")[:LONGEST_HEAD].splitlines()[:1]
-        heads = {each: next(csv.reader(first, delimiter=each, quoting=quoting), []) for each in ",;\t|"}
-        fitting = (each for each, names in heads.items() if {*columns(names)} <= {*names})
-        delimiter = next(fitting, max(heads, key=lambda each: len(heads[each])))
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
     names, indices, end = list[str](), dict[str, int](), 0
     try:
+        if delimiter == ",":  # what is called CSV may be divided by other signs
+            names_by = {each: _names(text, each, quoting, header) for each in ",;\t|"}
+            fitting = [each for each, found in names_by.items() if {*columns(found)} <= {*found}]
+            if len(fitting) > 1 and not header:
+                raise UserError(
+                    f"{path}:1: these rows may be divided by {' or by '.join(map(repr, fitting))}; write the names of "
+                    "the columns in a first row, and leave dataset.header out."
+                )
+            delimiter = next(iter(fitting), max(names_by, key=lambda each: len(names_by[each])))
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
         for row in reader:
             place, end = f"{path}:{end + 1}", reader.line_num
             if not row:
@@ -141,7 +145,17 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
             yield place, {column: row[index] for column, index in indices.items()}
     except csv.Error as error:
         remedy = "where quotation marks are characters like any other, set dataset.cells=plain"
-        raise UserError(f"{path}:{reader.line_num}: {error}; {remedy}.") from error
+        raise UserError(f"{path}:{end + 1}: {error}; {remedy}.") from error
+
+
+def _names(text: str, delimiter: str, quoting: Any, header: bool) -> list[str]:
+    """The columns that this sign makes; none where there is no header, and it does not divide all rows alike."""
+    lines = text.lstrip("\r\n")[:LONGEST_HEAD].splitlines()[:1] if header else io.StringIO(text)
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting)
+    if header:
+        return next(rows, [])
+    widths = {len(row) for row in rows if row}
+    return [str(at + 1) for at in range(*widths)] if len(widths) == 1 and widths != {1} else []
 
 
 def _of_datasets(label: str, found: Any) -> dict[str, Table]:
