@@ -83,13 +83,11 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("shared", [False, True], ids=["data folder", "NTL_DATA_DIR"])
 def test_files_on_disk(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], place: str, shared: bool
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], place: str
 ) -> None:
-    root = tmp_path / "shared" if shared else data_dir
-    if shared:
-        monkeypatch.setenv("NTL_DATA_DIR", str(root))
+    root = tmp_path / "shared"
+    monkeypatch.setenv("NTL_DATA_DIR", str(root))
     PLACES[place](root)
     before = sorted(root.rglob("*"))
     texts = find(data_dir)
@@ -98,8 +96,7 @@ def test_files_on_disk(
         TEST: [("t0", "0"), ("t1", "1")],
     }
     assert (place.startswith(texts.kind), asked) == (True, [])
-    if shared:
-        assert sorted(root.rglob("*")) == before
+    assert sorted(root.rglob("*")) == before
 
 
 def test_the_official_archive_is_unpacked_once(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from given import characters
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from ntl.config import UserError
 from ntl.data import encode
 from ntl.data.dataset import Example
-from ntl.data.encode import Block, encode_dataset, encode_rows, write_encoded
+from ntl.data.encode import encode_dataset, encode_rows
 from ntl.data.encoded import EncodedDataset
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
@@ -44,25 +42,22 @@ def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
     return tuple(tokenizer.convert_ids_to_tokens(example[name].tolist()) for name in ("question_ids", "answer_ids"))
 
 
-def test_decoder_by_hand(tmp_path: Path) -> None:
+def test_by_hand(tmp_path: Path) -> None:
     dataset = _encode(tmp_path)
-    assert len(dataset) == 3
+    assert [len(each) for each in (dataset, dataset.first(2), dataset.first(0))] == [3, 2, 3]
+    assert _texts(dataset[1]) == _texts(pickle.loads(pickle.dumps(dataset))[1])
     assert _texts(dataset[1]) == (["2", "2", "+", "1", "="], ["2", "3", "</s>"])
     longest = {"longest_question": 5, "longest_answer": 3, "longest_example": 8}
     assert dataset.about == {"truncated": 0, "unknown": 1, **longest}
     assert dataset.lengths(np.array([2, 0])).tolist() == [2 + 2, 4 + 2]
     assert (dataset.tokens.dtype, dataset.offsets.dtype) == (np.uint16, np.int64)
-
-
-def test_an_encoder_reads_its_end_token(tmp_path: Path) -> None:
-    dataset = _encode(tmp_path, decoder_only=False)
-    assert _texts(dataset[0]) == (["1", "+", "2", "=", "</s>"], ["3", "</s>"])
-
-
-def test_a_long_question_loses_its_beginning(tmp_path: Path) -> None:
-    dataset = _encode(tmp_path, max_length=2)
-    assert _texts(dataset[1])[0] == ["1", "="]
-    assert dataset.about["truncated"] == 2
+    with pytest.raises(IndexError):
+        dataset[3]
+    assert len(_encode(tmp_path, [], key="nothing")) == 0
+    encoder = _encode(tmp_path, decoder_only=False)  # which reads its end token
+    assert _texts(encoder[0]) == (["1", "+", "2", "=", "</s>"], ["3", "</s>"])
+    cut = _encode(tmp_path, max_length=2)  # a long question loses its beginning
+    assert (_texts(cut[1])[0], cut.about["truncated"]) == (["1", "="], 2)
 
 
 def test_a_question_without_a_token_is_one_line() -> None:
@@ -81,6 +76,10 @@ def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
     again = encode_dataset(no_rows, characters(), cache_dir=tmp_path, key="k", decoder_only=True, max_length=64)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.tokens, first.tokens)
+    others = [
+        _encode(tmp_path, **change).folder for change in ({"key": "x"}, {"decoder_only": False}, {"max_length": 3})
+    ]
+    assert len({first.folder, *others}) == 4
 
 
 def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
@@ -90,11 +89,6 @@ def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
         (folder / name).write_bytes(content[:-1])
         assert _texts(_encode(tmp_path)[2]) == (["1", "<unk>"], ["1", "</s>"])
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize("change", [{"key": "other"}, {"decoder_only": False}, {"max_length": 3}])
-def test_other_content_is_another_folder(tmp_path: Path, change: dict[str, Any]) -> None:
-    assert _encode(tmp_path, **change).folder != _encode(tmp_path).folder
 
 
 def test_the_rows_encoded_at_a_time_do_not_matter(
@@ -172,32 +166,3 @@ def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
         assert [example[f"{part}_ids"].tolist() for example in found] == tokenizer(texts).input_ids
     with pytest.raises(UserError, match="has 21 digits before its point"):
         encode_rows([{"question": "1" * 21, "answer": "2"}], tokenizer, decoder_only=False, max_length=64)
-
-
-IDS = st.lists(st.integers(0, 65535), min_size=1)
-Pairs = list[tuple[list[int], list[int]]]
-
-
-@settings(max_examples=25)  # each waits for the disk some times
-@given(blocks=st.lists(st.lists(st.tuples(IDS, IDS)), max_size=4))
-def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, blocks: list[Pairs]) -> None:
-    def block(examples: Pairs) -> Block:
-        tokens = np.array([token for pair in examples for ids in pair for token in ids], dtype=np.uint16)
-        sizes = np.array([len(ids) for pair in examples for ids in pair], dtype=np.int64)
-        return Block(sizes, {"tokens": tokens, "values": tokens / 7}, {"truncated": len(examples), "unknown": 0})
-
-    folder = tmp_path_factory.mktemp("encoded")
-    write_encoded(folder, map(block, blocks), {"dtype": "<u2", "has_values": True})
-    examples = [example for part in blocks for example in part]
-    for dataset in (EncodedDataset(folder), pickle.loads(pickle.dumps(EncodedDataset(folder)))):
-        rows = [dataset[index] for index in range(len(dataset))]
-        assert [(row["question_ids"].tolist(), row["answer_ids"].tolist()) for row in rows] == examples
-        assert all(np.array_equal(row[f"{part}_values"], row[f"{part}_ids"] / 7) for row in rows for part in PARTS)
-        pairs = [(len(question), len(answer)) for question, answer in examples]
-        longest = [max(lengths, default=0) for lengths in zip(*pairs, strict=True)] or [0, 0]
-        assert list(dataset.about.values()) == [len(pairs), 0, *longest, max(map(sum, pairs), default=0)]
-        assert dataset.lengths(np.arange(len(pairs))).tolist() == list(map(sum, pairs))
-        assert len(dataset.first(2)) == min(2, len(pairs))
-        assert len(dataset.first(0)) == len(pairs)
-        with pytest.raises(IndexError):
-            dataset[len(pairs)]

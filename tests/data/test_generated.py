@@ -134,16 +134,6 @@ def test_the_needle_is_where_its_group_says(side: str, seed: int, sentences: int
     assert side_of(f"{key} {row.answer}") == side
 
 
-@given(side=st.sampled_from(["train", "test"]), seed=st.integers(0, 2**32), count=st.integers(1, 64))
-def test_a_list_of_keys(side: str, seed: int, count: int) -> None:
-    dataset = KeyValues(KeyValuesConfig(digits=2))
-    row = dataset.draw(random.Random(seed), side, Place(count, 100))
-    pairs = re.findall(r"([a-z]+): (\d\d)(?!\d)", row.question)
-    assert len(pairs) == len(dict(pairs)) == len({number for _, number in pairs}) == count
-    assert row.question.endswith(f"{pairs[-1][0]}: {row.answer}. What is {pairs[-1][0]}?")
-    assert side_of(" ".join(pairs[-1])) == side
-
-
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
@@ -229,13 +219,12 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
         assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
 
 
-@pytest.mark.parametrize("kind", ["digit", "default"])
 def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
-    kind: str, stories: Prepared, tmp_path: Path
+    stories: Prepared, tmp_path: Path
 ) -> None:
     size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
     texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
-    tokenizer = train_tokenizer(texts, tmp_path / kind, kind=kind, vocab_size=size)
+    tokenizer = train_tokenizer(texts, tmp_path / "trained", vocab_size=size)
     for part in (*FIRST[:40], *SECOND[:40]):
         assert tokenizer.tokenize(part) == [f"\u2581{part}"]
     assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
 from ntl.data.encode import Block, write_encoded
@@ -42,6 +40,10 @@ def test_by_hand(tmp_path: Path) -> None:
     }
     assert CausalCollator(0).longest_input(packed.about) == 4
     assert read(pickle.loads(pickle.dumps(packed))) == read(packed)
+    alone = Packed(packed.folder, 1, END)  # as long as a token
+    stream = [1, 2, 3, END, 4, END, 5, 6, END]
+    assert read(alone) == [([before], [label]) for before, label in zip([END, *stream], stream, strict=False)]
+    assert [alone.documents(index) for index in range(9)] == [(n, [1]) for n in (0, 0, 0, 0, 1, 1, 2, 2, 2)]
     for index in (-1, 3):
         with pytest.raises(IndexError):
             packed[index]
@@ -50,23 +52,3 @@ def test_by_hand(tmp_path: Path) -> None:
     assert batch["labels"].tolist() == [[1, 2, 3, END], [4, END, 5, 6], [END, *[IGNORE_INDEX] * 3]]
     # Nothing but the end of the split is padded, and documents are not masked from each other.
     assert batch["attention_mask"].tolist() == [[1] * 4, [1] * 4, [1, 0, 0, 0]]
-
-
-@given(documents=st.lists(st.lists(st.integers(0, 8), max_size=12), min_size=1, max_size=9), length=st.integers(1, 15))
-def test_the_blocks_are_the_documents(
-    tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], length: int
-) -> None:
-    packed = Packed(write(tmp_path_factory.mktemp("packed") / "x", documents), length, END)
-    stream = [token for ids in documents for token in [*ids, END]]
-    blocks = read(packed)
-    assert [token for _, labels in blocks for token in labels] == stream
-    assert [before for (before,), _ in blocks] == [END, *stream][: len(stream)][::length]
-    assert {len(labels) for _, labels in blocks[:-1]} <= {length}
-    counted = dict.fromkeys(range(len(documents)), 0)
-    for index, (_, labels) in enumerate(blocks):
-        first, counts = packed.documents(index)
-        assert sum(counts) == len(labels)
-        assert min(counts) > 0
-        for place, count in enumerate(counts):
-            counted[first + place] += count
-    assert counted == {index: len(ids) + 1 for index, ids in enumerate(documents)}

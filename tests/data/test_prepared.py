@@ -46,16 +46,6 @@ def parts(data_dir: Path) -> list[Path]:
     return [path for path in data_dir.iterdir() if ".part-" in path.name]
 
 
-def test_the_second_run_does_nothing(small: Prepared, data_dir: Path, silent: list[str]) -> None:
-    folder = small.prepare(silent.append)
-    assert silent == ["noisy_numbers: computing 60 rows"]
-    assert parts(data_dir) == []
-    before = {path: path.stat().st_mtime_ns for path in [data_dir, folder, *folder.iterdir()]}
-    assert small.prepare(silent.append) == folder
-    assert {path: path.stat().st_mtime_ns for path in [data_dir, folder, *folder.iterdir()]} == before
-    assert len(silent) == 1
-
-
 def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
     small: Prepared, data_dir: Path, silent: list[str]
 ) -> None:
@@ -79,6 +69,7 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
         assert len(list(second.result(timeout=60).glob("*.jsonl"))) == 3
     assert parts(data_dir) == []
     assert len(small.rows("train")) == 30
+    assert small.digests() == small.fingerprint()["files"]
 
 
 def test_the_shared_folder_is_read_and_never_written(
@@ -169,16 +160,6 @@ def test_an_edited_file_is_named(small: Prepared) -> None:
     path.unlink()
     with pytest.raises(UserError, match=r"train\.jsonl: .*, or it is gone; delete the folder"):
         small.prepare()
-
-
-def test_how_the_data_differs_from_a_run_s(small: Prepared) -> None:
-    assert small.changes_since({"train.jsonl": "a"}) == ""
-    small.prepare()
-    files = small.fingerprint()["files"]
-    assert small.changes_since(files) == small.changes_since({}) == ""
-    other = {**files, "train.jsonl": "a"}
-    assert small.changes_since(other) == f"train.jsonl had sha256 a and has {files['train.jsonl']}"
-    assert small.digests() == files
 
 
 ADDED = """

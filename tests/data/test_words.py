@@ -1,6 +1,5 @@
 """Token ids from those of words are those of the whole text, with every make of tokenizer."""
 
-from pathlib import Path
 
 import pytest
 from given import MAKES as GIVEN
@@ -47,14 +46,3 @@ def test_which_are_known_to_divide_at_spaces(encoders: dict[str, WordEncoder]) -
     encoder = encoders["t5 digit"]
     encoder(["the 12 the the"])
     assert {"the", " the", " 12"} <= encoder.known.keys()
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_published_tokenizers(name: str, data_root: Path) -> None:
-    folder = data_root / "tokenizers" / name
-    encoder = WordEncoder(text_backend(load_tokenizer(folder, "digit")))
-    texts = ["What is -12.5*x + 3 for x = 7? It's 4.", " two  spaces", "tab\there", "naïve ﬁ 12 ½", "", " "]
-    assert encoder.divides
-    assert encoder(texts) == of_whole(encoder.backend, texts)
