@@ -92,12 +92,6 @@ class Texts:
     tree: Path
     lines: dict[str, Lines]
 
-    def shuffled(self, name: str, seed: int, stream: int, count: int) -> np.ndarray:
-        """Indices of the first ``count`` pairs of a file in an order that seed and stream decide, (count,) uint32."""
-        order = np.arange(len(self.lines[name]) // 2)
-        np.random.default_rng([seed, stream]).shuffle(order)
-        return order[:count].astype(np.uint32)
-
 
 def find_texts(
     wanted: Mapping[str, int], data_dir: Path, log: Log, *, download: bool = True, allow_generation: bool = False
@@ -239,10 +233,10 @@ class DeepMind(TextDataset):
         consent = getattr(self.config, "allow_generation", False)
         texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
         log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
-        orders = {
-            name: texts.shuffled(name, self.config.seed, stream, rows + held_out)
-            for stream, name in enumerate(self.train_files)
-        }
+        orders = dict[str, np.ndarray]()  # of the pairs of each training file, those that are used
+        for stream, name in enumerate(self.train_files):
+            order = np.random.default_rng([self.config.seed, stream]).permutation(len(texts.lines[name]) // 2)
+            orders[name] = order[: rows + held_out].astype(np.uint32)
         splits = {}
         for split, count, part in (("train", rows, slice(rows)), ("validation", held_out, slice(rows, None))):
             files = [self._rows(texts, name, order[part]) for name, order in orders.items()]
