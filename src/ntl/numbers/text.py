@@ -133,9 +133,9 @@ def place_token(digit: int | str, place: int) -> str:
     return f"_{digit}_{place}_"
 
 
-def place_tokens(last: int = MAX_PLACE) -> tuple[str, ...]:
-    """Return the tokens of all digits for each place up to ``last``, which is included; by default the paper's 320."""
-    return tuple(place_token(digit, place) for place in range(MIN_PLACE, last + 1) for digit in range(10))
+def place_tokens() -> tuple[str, ...]:
+    """Return the paper's 320 tokens: those of all digits for each place, the lowest first."""
+    return tuple(place_token(digit, place) for place in range(MIN_PLACE, MAX_PLACE + 1) for digit in range(10))
 
 
 def parse_place_token(token: str) -> tuple[int, int] | None:
