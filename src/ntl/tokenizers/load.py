@@ -75,15 +75,14 @@ def load_tokenizer(
 def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
     """The tokenizer of the files as they are, of the class that transformers gives it.
 
-    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt, then in ``gguf_file``. UserError for
-    files that are missing or cannot be read.
+    UserError for files that are missing (``ntl.system.hub.tokenizer_files``) or cannot be read.
     """
     files = tokenizer_files(folder, gguf_file)
     for path in files:
         if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(b"version https://git-lfs"):
             raise UserError(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull` or fetch the file")
     try:
-        found = _read(folder, gguf_file if files == [folder / gguf_file] else "")
+        found = _read(folder, files[0], gguf_file)
     except UserError:
         raise
     except Exception as error:  # the backends raise bare Exception
@@ -96,17 +95,17 @@ def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
     return found
 
 
-def _read(folder: Path, gguf_file: str) -> Any:
-    if gguf_file:
-        return AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True)
-    if (folder / SAVED).exists():
+def _read(folder: Path, file: Path, gguf_file: str) -> Any:
+    if file.name == SAVED:
         settings = folder / "tokenizer_config.json"
         written = json.loads(settings.read_bytes()) if settings.exists() else {}
         # transformers takes the class of some architectures, as Qwen2's, even where the files name this one.
         reader: Any = PreTrainedTokenizerFast if written.get("tokenizer_class") in WHOLE else AutoTokenizer
         return reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    if (folder / SENTENCEPIECE).exists():
+    if file.name == SENTENCEPIECE:
         return read_sentencepiece(folder)
+    if file == folder / gguf_file:
+        return AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True)
     return GPT2Tokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
