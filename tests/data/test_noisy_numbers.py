@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return made(tmp_path_factory.mktemp("noisy"))
 
 
-@pytest.fixture
-def dataset() -> NoisyNumbers:
-    return NoisyNumbers(NoisyNumbersConfig())
-
-
 TRUTHS = {
     "villa 37 4 2 =": "42.8",  # 10 + 10 + 14.8 + 12 - 4
     "flat 10 0 9 =": "0.0",  # 10 + 4 - 18 = -4, clipped
@@ -33,7 +27,8 @@ TRUTHS = {
 }
 
 
-def test_truth(dataset: NoisyNumbers) -> None:
+def test_truth() -> None:
+    dataset = NoisyNumbers(NoisyNumbersConfig())
     assert {question: dataset.truth(question) for question in TRUTHS} == TRUTHS
     for question in ("villa 37 4 2", "barn 37 4 2 =", "villa 07 4 2 =", "villa 37 4 2 = ", "villa 37 4 12 ="):
         with pytest.raises(ValueError, match="is not a question of noisy_numbers"):
@@ -52,18 +47,11 @@ def test_the_text_is_pinned_and_another_seed_gives_another(whole: Prepared, tmp_
     assert not set(other.values()) & set(whole.fingerprint()["files"].values())
 
 
-def test_held_out_questions_are_in_no_other_split(dataset: NoisyNumbers, whole: Prepared) -> None:
-    for split in dataset.splits:
-        for index, row in enumerate(whole.rows(split)):
-            assert row["id"] == f"{split}/{index:05d}"
-            assert re.fullmatch(r"(flat|house|villa|farm) [1-9][0-9] [0-9] [0-9] =", row["question"])
-            assert re.fullmatch(r"[0-9]{2}", row["answer"])
+def test_held_out_questions_are_in_no_other_split(whole: Prepared) -> None:
     train, validation, test = ([row["question"] for row in whole.rows(split)] for split in whole.dataset.splits)
     assert len(set(validation)) == 500
     assert len(set(test)) == 2000
-    assert not set(train) & set(validation)
-    assert not set(train) & set(test)
-    assert not set(validation) & set(test)
+    assert len({*train, *validation, *test}) == len({*train}) + 2500
 
 
 def test_without_noise_the_answer_is_the_rounded_truth(tmp_path: Path) -> None:

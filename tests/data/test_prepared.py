@@ -15,7 +15,6 @@ import ntl
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
-from ntl.data.dataset import Log, Material, numbered
 from ntl.data.prepared import BLOCK, Lines, Prepared, Rows, write_split
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
@@ -98,9 +97,10 @@ def test_of_many_targets_every_kth_is_taken(small: Prepared, monkeypatch: pytest
 
 def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load_dataset("noisy_numbers", "test", data_dir)
-    assert len(data) == 2000
     assert data.column_names == ["id", "question", "answer"]
-    assert data[0]["id"] == "test/00000"
+    rows = [*Prepared(dataset_named("noisy_numbers"), data_dir).rows("test")]
+    assert data.to_list() == rows
+    assert {row["answer"] for row in rows} >= {"07", "70"}  # texts, as they are
     # Without a folder, into data.
     monkeypatch.chdir(data_dir)
     assert len(load_dataset("noisy_numbers", "validation")) == 500
@@ -136,19 +136,6 @@ def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
     assert data.isascii()
     assert data.startswith(b'{"id":"train/00000","question":"plain","answer":"0"}\n{"id"')
     assert (entry["bytes"], entry["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
-
-
-def test_load_keeps_texts_as_they_are(data_dir: Path) -> None:
-    class Texts(NoisyNumbers):
-        version = 9
-
-        def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-            pairs = [("2021-01-01", "007"), ("é \u2028", "1.50"), ("null", "true")]
-            return Material({split: numbered(split, pairs) for split in self.splits})
-
-    found = Prepared(Texts(NoisyNumbersConfig()), data_dir)
-    found.prepare()
-    assert found.load("test").to_list() == list(found.rows("test"))
 
 
 def test_an_edited_file_is_named(small: Prepared) -> None:

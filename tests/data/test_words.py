@@ -1,6 +1,5 @@
 """Token ids from those of words are those of the whole text, with every make of tokenizer."""
 
-
 import pytest
 from given import MAKES as GIVEN
 from hypothesis import given

@@ -38,12 +38,9 @@ def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path
         load_tokenizer(bpe_folder, "digit")
 
 
-def test_an_unknown_kind_names_the_valid_ones(tmp_path: Path) -> None:
+def test_a_kind_or_a_source_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'digits': choose one of default, digit, rt, xval\. Did you mean 'digit'\?"):
         load_tokenizer(tmp_path, "digits")
-
-
-def test_a_source_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(b"x")
     with pytest.raises(UserError, match="is a file: give the folder"):
         load_tokenizer(tmp_path / "spiece.model")
@@ -73,13 +70,6 @@ def message(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_tokenizer_json_goes_before_spiece_model(spiece_folder: Path) -> None:
-    load_tokenizer(spiece_folder).save_pretrained(spiece_folder)
-    before = load_tokenizer(spiece_folder)("x12").input_ids
-    (spiece_folder / "spiece.model").write_bytes(b"broken")
-    assert load_tokenizer(spiece_folder)("x12").input_ids == before
-
-
 def test_a_folder_without_a_whole_tokenizer(tmp_path: Path, bpe_folder: Path) -> None:
     (tmp_path / "empty").mkdir()
     expected = "expected tokenizer.json, or spiece.model, or vocab.json and merges.txt"
@@ -88,21 +78,14 @@ def test_a_folder_without_a_whole_tokenizer(tmp_path: Path, bpe_folder: Path) ->
     assert "(vocab.json alone is not enough)" in message(bpe_folder)
 
 
-@pytest.mark.parametrize(("name", "content"), [("spiece.model", b"\x0a\xff\x01"), ("tokenizer.json", b"{")])
-def test_a_broken_file_is_one_line(name: str, content: bytes, spiece_folder: Path) -> None:
-    path = spiece_folder / name
-    path.write_bytes(content)
-    assert message(spiece_folder).startswith(f"{spiece_folder}: its tokenizer cannot be read (")
-    path.write_bytes(b"version https://git-lfs.github.com")
-    assert message(spiece_folder).startswith(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull`")
-
-
-def test_a_sentencepiece_model_that_is_not_t5s(spiece_folder: Path) -> None:
-    SentencePieceTrainer.Train(
-        sentence_iterator=iter(["a b c"] * 5),
-        model_prefix=str(spiece_folder / "spiece"),
-        vocab_size=20,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
+def test_a_broken_file_is_one_line(spiece_folder: Path) -> None:
+    """Also a tokenizer.json, which goes before a spiece.model."""
+    of_letters = {"sentence_iterator": iter(["a b c"] * 5), "model_prefix": str(spiece_folder / "spiece")}
+    SentencePieceTrainer.Train(**of_letters, vocab_size=20, hard_vocab_limit=False, minloglevel=2)
     assert "is no T5 vocabulary" in message(spiece_folder)
+    for name, content in (("spiece.model", b"\x0a\xff\x01"), ("tokenizer.json", b"{")):
+        path = spiece_folder / name
+        path.write_bytes(content)
+        assert message(spiece_folder).startswith(f"{spiece_folder}: its tokenizer cannot be read (")
+        path.write_bytes(b"version https://git-lfs.github.com")
+        assert message(spiece_folder).startswith(f"{path} is a git-lfs pointer, not the file itself: run `git lfs")

@@ -85,6 +85,8 @@ def test_a_text(tokenizer: Any) -> None:
     assert tokenizer.decode(batch["input_ids"], skip_special_tokens=True) == "[NUM] +[NUM]"
     assert (tokenizer("")["number_values"], tokenizer("", add_special_tokens=False)["number_values"]) == ([1.0], [])
     assert tokenizer.tokenize("x 3") == ["▁", "x", "[NUM]"]
+    with pytest.raises(ValueError, match="one at a time: join them first"):
+        tokenizer("2 + 3", "4 + 5")
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -104,11 +106,6 @@ def test_truncation_keeps_each_number_at_its_token(folder: Path, side: str, kept
     places = [token == "[NUM]" for token in tokenizer.convert_ids_to_tokens(batch["input_ids"])]
     assert batch["number_values"] == kept
     assert [value != 1 for value in kept] == places
-
-
-def test_pairs_of_texts(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="one at a time: join them first"):
-        tokenizer("2 + 3", "4 + 5")
 
 
 @pytest.mark.parametrize(
