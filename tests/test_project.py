@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2380, "objectives": 1275, "training": 2764, "numbers": 600, "tokenizers": 670, "models": 1086},
-    **{"data": 3410, "decoding": 1084, "evaluation": 1398, "results": 3535, "launch": 790, "benchmarks": 945},
+    **{"data": 3415, "decoding": 1084, "evaluation": 1398, "results": 3535, "launch": 790, "benchmarks": 945},
     **{"config": 2607, "system": 747},
 }
 MAX_FILES = 143
