@@ -166,6 +166,7 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         ("number", "####", "-1,234.5", "about 5", "number"),
         ("reasoning", "####", "3 and 4 are 7\n#### 7", "seven\n#### seven", "number"),
+        ("reasoning", "####", "so\n#### 1.0e+03", "so\n#### 1.e+03", "number"),
         ("reasoning", "Answer:", "3 and 4. Answer: 7", r"\boxed{3} and 4. Answer: 7", "number"),
         ("reasoning", r"\boxed", r"3 and 4 are $\boxed{7}$. 2 steps", "3 and 4 are 7", "number"),
         ("reasoning", r"\boxed", r"so \boxed{-1,234.5}", r"\boxed{7} or \boxed{8}", "number"),

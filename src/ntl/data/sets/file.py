@@ -5,6 +5,7 @@ hashes, so that they land in one split, and the shares are exact, of the differe
 """
 
 import json
+import re
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,11 +235,13 @@ class File(Own):
                     f"the answer {answer} is no text, but a number already; leave dataset.number_format out"
                 )
         if config.answers == "reasoning":
-            if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
+            if answer.count(config.mark) != 1 or parse_number(number := self.scored(answer)) is None:
                 raise ValueError(
                     f"the answer does not end in one {config.mark} and a number; dataset.mark= sets another mark, "
                     rf"such as {BOX}"
                 )
+            if re.search(r"\.[eE]", number):  # which only the grammar of a number alone has
+                raise ValueError(f"the number {number!r:.60} cannot be scored; write 1000 or 1.0e+03 for 1.e+03")
             others = [mark for mark in (MARK, BOX) if mark in answer] if config.mark != MARK else []
             if others and others != [config.mark]:
                 raise ValueError(f"the answer has {others[0]} in it, which is read as the mark {config.mark}")
