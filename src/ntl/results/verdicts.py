@@ -38,7 +38,6 @@ class CellSpec:
         row, against: Labels of rows; empty: those of the claim.
         against_metric: How the row compared with is read, where otherwise: ``interpolate/mae`` beside
             ``interpolate/mae@expectation``.
-        band: The smallest effect that matters.
         after: Whether the line was added when its records had been seen.
         benchmark: In place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, whose
             ``ratio`` is a time over that of CE. It is divided by that of the line where ``over`` differs.
@@ -53,7 +52,6 @@ class CellSpec:
     against: str = ""
     against_metric: str = ""
     scales: list[str] = field(default_factory=list)
-    band: float = BAND
     after: bool = False
     benchmark: str = ""
     where: dict[str, str] = field(default_factory=dict)
@@ -128,8 +126,8 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``primary``: the comparison that its table is made for; ``corrected`` is then its p among all of those, which for
-    ``no_worse`` is that against a loss of the band.
+    ``primary``: the comparison that its table is made for, whose ``band`` it has; ``corrected`` is then its p among all
+    of those, which for ``no_worse`` is that against a loss of the band.
     ``heuristic`` is what the baseline does not beat where the outcome is "not testable"; ``covered`` says what a
     decoding by number has found of the probability, where that is a part.
     """
@@ -142,6 +140,7 @@ class Cell:
     outcome: Outcome
     heuristic: str = ""
     primary: bool = False
+    band: float = BAND
     no_worse: bool = False
     corrected: float | None = None
     said: str = ""
@@ -163,7 +162,7 @@ class Cell:
         after = "; added when the records had been seen" if self.spec.after else ""
         p = ""
         if self.corrected is not None:
-            against = f" against a loss of {self.spec.band:.0%}" * self.no_worse
+            against = f" against a loss of {self.band:.0%}" * self.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
         return f"{self.said or self.effect.text}{p}{why}{self.covered}{after}"
 
@@ -226,20 +225,21 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
         return None
     block, base_metric = table.spec.blocks[cell.block], cell.against_metric or cell.metric
     column = column_of(block, cell.metric, cell.table)
+    wanted = table.spec.primary_of(table.scale)
+    primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
+    band = wanted.band if primary else BAND
     base = [by_seed(base_metric, each[cell.against].records) for each in rows]
-    found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], cell.band)
+    found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], band)
     what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
     if found is None or found.summary.too_few:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
-    wanted = table.spec.primary_of(table.scale)
-    primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
     covered = _covered(rows, (cell.row, cell.metric), (cell.against, base_metric))
-    return Cell(cell, table.scale, place, what, found, *outcome, primary, claim.no_worse, covered=covered)
+    return Cell(cell, table.scale, place, what, found, *outcome, primary, band, claim.no_worse, covered=covered)
 
 
 def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
@@ -277,7 +277,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
     logs = [math.log(value) for value in (ratio, low, high)]
     time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
-    found = Effect(time, Summary((), 0, logs[0], None, *logs[1:]), True, math.log1p(cell.band))
+    found = Effect(time, Summary((), 0, logs[0], None, *logs[1:]), True, math.log1p(BAND))
     place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {chosen['rounds']} timings"
     return Cell(cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
 

@@ -105,7 +105,7 @@ def _percent(cell: Cell) -> tuple[float, float, float]:
     assert cell.effect is not None
     assert cell.effect.gain is not None
     assert cell.effect.summary.mean is not None
-    unit = 100.0 if cell.effect.ratio else 100 * cell.spec.band / cell.effect.band if cell.effect.band else math.inf
+    unit = 100.0 if cell.effect.ratio else 100 * cell.band / cell.effect.band if cell.effect.band else math.inf
     low, high = cell.effect.gain
     return unit * cell.effect.column.better.value * cell.effect.summary.mean, unit * low, unit * high
 
