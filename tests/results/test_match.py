@@ -68,7 +68,7 @@ def test_an_override_is_a_key_and_a_value() -> None:
             plan(RowSpec(label="X", overrides=["loss=ce", word]))
 
 
-def test_scales_replace_add_and_select() -> None:
+def test_scales_replace_add_and_select(make_record) -> None:
     rows = [RowSpec(label=name, group=name, overrides=[f"model={name}", "loss=ce"]) for name in ("big", "huge")]
     tiny = ScaleSpec(seeds=[5], overrides=["trainer.lr=0.1"], replace={"model=big": "model=small"}, groups=["big"])
     spec = TableSpec(title="t", name="t", blocks=[block(*rows, scales={"tiny": tiny}, overrides=["tokenizer=digit"])])
@@ -76,9 +76,7 @@ def test_scales_replace_add_and_select() -> None:
     assert table_runs(spec, "tiny") == [[*head, "model=small", "loss=ce", "seed=5"]]
     with pytest.raises(UserError, match="table 't' has no scale 'paper': choose from tiny"):
         table_runs(spec, "paper")
-
-
-def test_missing_runs(make_record) -> None:
+    # Seeds vary slowest, and what has a record is left out.
     spec = TableSpec(title="t", name="t", blocks=[block(CE, WAS)])
     runs = table_runs(spec, "tiny")
     assert [run[-1] for run in runs] == ["seed=1", "seed=1", "seed=2", "seed=2"]

@@ -69,13 +69,14 @@ def test_a_spec_is_typed(load) -> None:
             "row: WAS,",
             r"mine\.yaml: primary at scale 'tiny'\.row: table 'mine' has no row 'WAS' that runs",
         ),
+        ("title: A table", "title: A table\ntitle: B", r"mine\.yaml: while constructing .* duplicate key title"),
         ("metric: test/mae, named", "metric: test/r2, named", r"primary at scale 'tiny': 'test/r2' is no shown column"),
-        ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
         (
-            "title: A table",
-            "title: A table\ntitle: B",
-            r"mine\.yaml: while constructing a mapping.* duplicate key title",
+            "    rows:",
+            "    families: [{rows: [NTL], against: Ce, metric: test/mae}]\n    rows:",
+            r"mine\.yaml: blocks\[0\]: families: not one row that runs has the label 'Ce'",
         ),
+        ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_key(load, old: str, new: str, message: str) -> None:
