@@ -26,7 +26,6 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
     ("arguments", "message"),
     [
         (["tabel5"], "no table 'tabel5'. Did you mean 'table5'?"),
-        (["qq"], "no table 'qq'. Choose from evidence, "),
         (["table5", "--scale", "huge"], "no table has the scale 'huge': choose from "),
         (["--records", "not/there"], "--records not/there: no such folder"),
         (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),

@@ -33,22 +33,15 @@ def test_means_and_differences_by_hand(made) -> None:
     assert [*found.loc[WAS, MAE]] == ["2.000 ± 0.000", 3, "+0.0% [+0.0, +0.0], n = 3, equal in 3 of 3"]
 
 
-def test_labels_name_what_differs_and_no_more(made) -> None:
-    runs = [made("ce", 1, 0.5), made("ntl_was", 1, 0.5, weight=0.3), made("ntl_was", 2, 0.5, weight=0.8)]
-    assert labels(runs) == ["loss=ce", "loss=ntl_was, loss.weight=0.3", "loss=ntl_was, loss.weight=0.8"]
-    assert labels([*runs[:1], made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
-
-
-def test_other_test_data_and_other_seeds_are_never_compared(made) -> None:
+def test_what_cannot_be_compared_says_why(made) -> None:
     other = {"files": {**FILES, "test.jsonl": "c"}}
-    found = compare_runs([made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5)])
+    found = compare_runs(
+        [made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5), made("ntl_crps", 1, None)]
+    )
     assert found.loc["loss=gce, loss.weight=0.3", "effect"].tolist() == ["none: other test data"] * 2
     assert found.loc[WAS, "effect"].tolist() == ["none: no seed in common"] * 2
-
-
-def test_an_undefined_score_makes_a_difference_undefined(made) -> None:
-    found = compare_runs([*(made("ce", seed, 0.5) for seed in (1, 2)), made("gce", 1, None), made("gce", 2, 0.7)])
-    assert [*found.loc["loss=gce, loss.weight=0.3", ACCURACY]] == ["0.700", 2, "undefined for 1 seed"]
+    assert [*found.loc["loss=ntl_crps, loss.weight=0.3", ACCURACY]] == ["undefined", 1, "undefined for 1 seed"]
+    assert labels([made("ce", 1, 0.5), made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

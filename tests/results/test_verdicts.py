@@ -41,11 +41,7 @@ def load(tmp_path: Path, cells: str = CELLS, head: str = HEAD) -> VerdictsSpec:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "table: quickstart, metric",
-            "row: NTL, table: quickstart, metric",
-            ".row: table 'quickstart' has no row 'NTL' ",
-        ),
+        ("{task: noise", "{row: NTL, task: noise", ".row: table 'quickstart' has no row 'NTL' "),
         ("rmse_truth", "rsme", "cells[0]: 'test/rsme' is no column with a good end: test/rmse_truth, "),
         ("table: quickstart, metric", "table: quickstart, scales: [huge], metric", "has no scale 'huge'"),
         ("table: quickstart, ", "", "cells[0]: give a table or a benchmark"),

@@ -25,28 +25,24 @@ install.index-url="https://install.example/it's"
     }
 
 
-def test_local_places_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
+def test_uv_looks_where_pip_looks_but_at_local_places_that_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     here, url, gone = str(tmp_path), (tmp_path / "a b").as_uri(), str(tmp_path / "gone")
     assert "%20" in url
-    config = {"find-links": f"{here} {gone} {url} file://{gone} https://x.example/y"}
-    assert install.uv_options(config) == [
-        *("--find-links", here),
-        *("--find-links", url),
-        *("--find-links", "https://x.example/y"),
-    ]
-
-
-def test_indexes_are_searched_as_pip_searches_them() -> None:
-    assert install.uv_options({"index-url": "https://a"}) == ["--default-index", "https://a"]
-    assert install.uv_options({"extra-index-url": "https://b\nhttps://c"}) == [
-        *("--index", "https://b"),
-        *("--index", "https://c"),
-        *("--index-strategy", "unsafe-best-match"),
-    ]
-    assert install.uv_options({"extra-index-url": "file:///no/such/place"}) == []
-    assert install.uv_options({"trusted-host": "h", "no-index": "true"}) == ["--allow-insecure-host", "h", "--no-index"]
-    assert install.uv_options({"no-index": "0"}) == []
+    for told, options in (
+        (
+            {"find-links": f"{here} {gone} {url} file://{gone} https://x.example/y"},
+            f"--find-links {here} --find-links {url} --find-links https://x.example/y",
+        ),
+        ({"index-url": "https://a"}, "--default-index https://a"),
+        (
+            {"extra-index-url": "https://b\nhttps://c"},
+            "--index https://b --index https://c --index-strategy unsafe-best-match",
+        ),
+        ({"extra-index-url": "file:///no/such/place", "no-index": "0"}, ""),
+        ({"trusted-host": "h", "no-index": "true"}, "--allow-insecure-host h --no-index"),
+    ):
+        assert install.uv_options(told) == options.split()
 
 
 def test_uv_gets_certificate_proxy_and_timeout_unless_it_was_told_itself() -> None:

@@ -73,9 +73,8 @@ def test_the_probabilities_are_of_published_runs_and_name_no_folder() -> None:
 
 
 def test_what_the_intervals_tell_apart_by_hand() -> None:
-    base = {1: 3.0, 2: 4.0, 3: 5.0}
     values = {
-        "ce": base,
+        "ce": {1: 3.0, 2: 4.0, 3: 5.0},
         "ntl_was": {1: 2.0, 2: 2.9, 3: 4.1},
         "ntl_crps": {1: 2.0, 2: 4.0, 3: 6.0},
         "ntl_number_level": {1: 4.0, 2: 5.1, 3: 5.9},
@@ -91,7 +90,3 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     # Those before the base are not compared with it again, nor is anything with a base that has no run.
     assert list(gaps(values, "ntl_crps", lower)) == ["ntl_number_level"]
     assert gaps(values, "ce_digits", lower) == {}
-    # One seed without a value: the others alone would be those on which the loss did well.
-    found = gaps({"ce": base, "ntl_was": {1: 2.0, 2: None, 3: 4.1}}, "ce", lower)
-    assert (found["ntl_was"].short, with_outcome(found, *UNSHOWN)) == ("undefined", ["ntl_was"])
-    assert sentence(found, "ce") == "Not significantly different from CE: NTL-WAS undefined for 1 seed."
