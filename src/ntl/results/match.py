@@ -80,9 +80,9 @@ class Row:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
         return summarize(list(self.values[column.metric].values()))
 
-    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
-        """The effect in a column over the seeds of both, None where they share none."""
-        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
+    def over(self, base: "Row", column: ColumnSpec, **how: float) -> Effect | None:
+        """The effect in a column over the seeds of both, None where they share none; ``how``: ``band``, ``level``."""
+        return effect(column, [base.values[column.metric]], [self.values[column.metric]], **how)
 
 
 def override_key(override: str) -> str:

@@ -183,7 +183,7 @@ def _page_row(row: Row, block: Block) -> str:
 
 def _page_block(block: Block) -> list[str]:
     headers = [_wrapped(header(column), HEADER_WIDTH) for column in block.shown]
-    lines = [f"## {escape(block.title)}, n = {seeds_text(block.seeds_per_row)}", ""]
+    lines = [f"## {escape(block.spec.title)}, n = {seeds_text(block.seeds_per_row)}", ""]
     lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
     for group, row in block.grouped_rows():
         if group is not None:
@@ -284,7 +284,7 @@ def _latex_block(block: Block, table: Table, at: int) -> list[str]:
             body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{_latex(group)}}}}} \\")
         body += _latex_row(row, columns)
     # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
-    title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
+    title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.spec.title}" if several else table.title)
     scale = ", ".join([table.scale, *table.added])
     remarks = [LEGEND + constant_legend(block), *block.of_families, *block.warnings]
     if at == 1:
@@ -370,14 +370,14 @@ def to_cells(table: Table) -> list[dict[str, Any]]:
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []
     for block in table.blocks:
-        parts = [_cell(row, column) for row in block.rows for column in block.columns]
+        parts = [_cell(row, column) for row in block.rows for column in block.spec.columns]
         parts += map(_difference, block.differences)
         for family in block.families:
             told = {"kind": "family", "against": family.against}
             parts.append({**told, "text": family.sentence})
             parts += [{**told, "row": label, **_effect(each)} for label, each in family.effects.items()]
         parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
-        found += [{"block": block.title, **part} for part in parts]
+        found += [{"block": block.spec.title, **part} for part in parts]
     found.append({"kind": "finding", "text": table.finding})
     return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
 

@@ -7,7 +7,7 @@ from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect, with_outcome
+from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, with_outcome
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
@@ -67,8 +67,7 @@ class Block:
     ``warnings`` are on the page, too; ``notes`` are in the CSV alone.
     """
 
-    title: str
-    columns: list[ColumnSpec]
+    spec: BlockSpec
     rows: list[Row]
     differences: list[Difference]
     warnings: list[str]
@@ -79,7 +78,7 @@ class Block:
     @property
     def shown(self) -> list[ColumnSpec]:
         """The columns of the page."""
-        return [column for column in self.columns if not column.details]
+        return [column for column in self.spec.columns if not column.details]
 
     def grouped_rows(self) -> Iterator[tuple[str | None, Row]]:
         """Each row, with the name of its group where one begins, else None."""
@@ -162,8 +161,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
             pair = by_label[wanted.against], by_label[wanted.row]
         found = Block(
-            block.title,
-            block.columns,
+            block,
             [row for row in rows if not row.spec.constant or any(row.values.values())],
             differences(block.columns, rows, pair, endpoint.metric),
             list(warnings(block, scale, rows)),
@@ -182,9 +180,9 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
     for family in block.families:
         count, level = len(family.rows), 1 - ALPHA / len(family.rows)  # Bonferroni
         column = next(column for column in block.columns if column.metric == family.metric)
-        base, *values = ([by_label[each].values[family.metric]] for each in (family.against, *family.rows))
-        gaps = (effect(column, base, each, level=level) for each in values)
-        found = {label: gap for label, gap in zip(family.rows, gaps, strict=True) if gap}
+        base = by_label[family.against]
+        gaps = {label: by_label[label].over(base, column, level=level) for label in family.rows}
+        found = {label: gap for label, gap in gaps.items() if gap}
         shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
         said = [f"{word}: {', '.join(with_outcome(found, says)) or 'none'}" for word, says in shown.items()]
         sentence = (
@@ -228,7 +226,7 @@ def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecor
             for column in block.columns
         }
         rows.append(Row(plan, have, values))
-    for row, learnt in zip(rows, beats_constants(endpoint, rows), strict=True):
+    for row, learnt in beats_constants(endpoint, rows).items():
         row.learnt = learnt
     for column in block.columns:
         for row in best_rows(column, rows):
@@ -236,13 +234,12 @@ def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecor
     return rows
 
 
-def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
+def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> dict[Row, bool | None]:
     """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
-    sign, means = column.better.value, [row.summary(column).mean for row in rows]
-    constants = [mean for row, mean in zip(rows, means, strict=True) if row.is_heuristic and mean is not None]
-    best = max((sign * mean for mean in constants), default=None)
-    known = [mean if row.plan.overrides and sign else None for row, mean in zip(rows, means, strict=True)]
-    return [None if mean is None or best is None else sign * mean > best for mean in known]
+    sign, means = column.better.value, {row: row.summary(column).mean for row in rows}
+    best = max((sign * mean for row, mean in means.items() if row.is_heuristic and mean is not None), default=None)
+    known = {row: mean if row.plan.overrides and sign else None for row, mean in means.items()}
+    return {row: None if mean is None or best is None else sign * mean > best for row, mean in known.items()}
 
 
 def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
@@ -254,7 +251,7 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     """
     if column.better is Better.neither:
         return []
-    found, ahead = [], dict(zip(rows, beats_constants(column, rows), strict=True))
+    found, ahead = [], beats_constants(column, rows)
     means = {row: summary.mean for row in rows if row.plan.overrides and not (summary := row.summary(column)).undefined}
     ranked = sorted(
         (row for row, mean in means.items() if mean is not None),
@@ -304,8 +301,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
     (against, row), endpoint = pair, block.endpoint
     first, second, header = row.spec.label, against.spec.label, endpoint.words
-    found = effect(endpoint, [against.values[endpoint.metric]], [row.values[endpoint.metric]], spec.band)
-    if found is None:
+    if (found := row.over(against, endpoint, band=spec.band)) is None:
         return f"No run of a common seed of {first} and {second} yet."
     group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
     outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)

@@ -211,13 +211,12 @@ class Verdict:
 def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:
     """The rows of each group by label; None where the table's scale does not have them."""
     spec = table.spec.blocks[cell.block]
-    part = spec.scales.get(table.scale)
-    groups = [group for group in cell.groups if part and (not part.groups or group in part.groups)]
-    if part is None or not groups:
+    block = next((block for block in table.blocks if block.spec is spec), None)
+    if block is None:
         return None
-    block = table.blocks[[each for each in table.spec.blocks if table.scale in each.scales].index(spec)]
-    names = [part.labels.get(group, group) for group in groups]
-    return [{row.spec.label: row for row in block.rows if row.spec.group in (name, "")} for name in names]
+    part = spec.scales[table.scale]
+    names = [part.labels.get(group, group) for group in cell.groups if not part.groups or group in part.groups]
+    return [{row.spec.label: row for row in block.rows if row.spec.group in (name, "")} for name in names] or None
 
 
 def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
