@@ -77,28 +77,47 @@ class Weighted(NumberTokenLossMixin, Trainer):
 ROWS = [{"input_ids": LABELS[i].clamp(min=0), "labels": LABELS[i]} for i in (0, 1, 0)]
 
 
-def weighted_losses(
-    folder: Path, weights: list[float], size: int, rows: list[Any] = ROWS, **options: Any
-) -> list[float]:
+def weighted_losses(folder: Path, weights: list[float], size: int) -> list[float]:
     made = trainer_of(folder, None)
     how = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "logging_steps": 1, "max_steps": 2}
     how |= {"gradient_accumulation_steps": len(weights) // size, "remove_unused_columns": False}
     arguments = TrainingArguments(str(folder), per_device_train_batch_size=size, **how)
-    data = [{**row, "w": weight} for row, weight in zip(rows, weights, strict=False)]
-    loss, collate = NumberTokenLoss(DIGITS, shift=True, **options), WeightedCollator(default_data_collator, "w")
+    data = [{**row, "w": weight} for row, weight in zip(ROWS, weights, strict=False)]
+    loss, collate = NumberTokenLoss(DIGITS, shift=True), WeightedCollator(default_data_collator, "w")
     trainer = Weighted(made.model, arguments, collate, train_dataset=data, eval_dataset=data, number_token_loss=loss)
     before = trainer.evaluate()["eval_loss"]
     return [before, *losses_of(trainer)]
 
 
 def test_a_row_of_weight_2_is_the_row_twice(tmp_path: Path) -> None:
-    """In training and evaluation, and over accumulated batches, where the number loss is a mean of means."""
+    """In training and evaluation, and over accumulated batches."""
     twice = weighted_losses(tmp_path, [1.0, 1.0, 1.0], 3)
-    assert weighted_losses(tmp_path, [2.0, 1.0], 2) == pytest.approx(twice, rel=1e-5)
     assert weighted_losses(tmp_path, [6.0, 3.0], 2) == pytest.approx(twice, rel=1e-5)
-    ce = weighted_losses(tmp_path, [2.0, 1.0], 2, weight=0.0)
-    assert weighted_losses(tmp_path, [2.0, 1.0], 1, weight=0.0)[1:] == pytest.approx(ce[1:], rel=1e-5)
+    assert weighted_losses(tmp_path, [2.0, 1.0], 1)[1:] == pytest.approx(twice[1:], rel=1e-5)
     assert weighted_losses(tmp_path, [1.0, 1.0], 2)[1:] != pytest.approx(twice[1:], rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["was", "number_level", "ntil"])
+def test_a_batch_of_eight_is_eight_batches_of_one(kind: str, tmp_path: Path) -> None:
+    """The loss and the weights behind a step, in float64, of rows of which each has another share of numbers."""
+    ids = torch.randint(3, 13, (8, 8), generator=torch.Generator().manual_seed(1))
+    ids = ids.where(torch.arange(8) <= torch.arange(8).unsqueeze(1), 1)
+    labels = ids.masked_fill(torch.arange(8) > torch.arange(15, 7, -1).unsqueeze(1) // 2, -100)
+    rows = [{"input_ids": ids[i], "labels": labels[i]} for i in range(8)]
+    loss, found = NumberTokenLoss(DIGITS, shift=True, kind=kind), []
+    counts = [loss.counts({"labels": labels[i : i + 1]}) for i in range(8)]
+    assert len({float(numbers / labelled) for labelled, numbers in counts}) > 2
+    for size in (8, 1):
+        model: Any = trainer_of(tmp_path, None).model.double()
+        how = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "optim": "sgd", "max_grad_norm": 0.0}
+        how |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8 // size, "max_steps": 1}
+        arguments = TrainingArguments(str(tmp_path), learning_rate=1.0, logging_steps=1, **how)
+        expected = loss(model(ids).logits, labels).item()
+        trainer = Weighted(model, arguments, train_dataset=rows, number_token_loss=loss)
+        assert losses_of(trainer) == [pytest.approx(expected, rel=1e-6)]
+        found.append(model.state_dict())
+    for name, each in found[0].items():
+        torch.testing.assert_close(found[1][name], each, rtol=0, atol=1e-12)
 
 
 def test_a_trainer_that_would_drop_the_weights_is_an_error(tmp_path: Path) -> None:

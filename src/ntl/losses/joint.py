@@ -19,7 +19,6 @@ from ntl.losses.rows import (
     check_reduction,
     check_width,
     checked_weights,
-    count_labels,
     number_index,
     rows_of,
     weighted,
@@ -97,12 +96,9 @@ def ce_ntl(
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
-    if base_count is None:
-        base_count = count_labels(labels, ignore_index=ignore_index) if weights is None else weights[0].sum()
-    if number_count is None:
-        counted = terms.counted(labels, number_vocab, ignore_index)
-        number_count = counted.sum() if weights is None else (weights[1] * counted).sum()
-    base_count, number_count = torch.as_tensor(base_count), torch.as_tensor(number_count)
+    counts = [each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
+    base_count = counts[0] if base_count is None else torch.as_tensor(base_count)
+    number_count = counts[1] if number_count is None else torch.as_tensor(number_count)
     one = torch.ones((), device=inputs.device)
     over = (base_count, number_count) if reduction == "mean" else (one, one)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntl.losses.rows import NumberRows, is_number
+from ntl.losses.rows import NumberRows, Weights, is_number
 from ntl.numbers import NumberVocabulary
 
 # The arguments that every loss takes. All others are its options.
@@ -171,6 +171,13 @@ class Terms:
                     )
                 return partial(kind.counted, **loss.keywords)
         return is_number
+
+    def counts(
+        self, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, weights: Weights | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each position counts in the denominators of base and number loss, (...) each."""
+        labelled, numbers = labels != ignore_index, self.counted(labels, number_vocab, ignore_index)
+        return (labelled, numbers) if weights is None else (weights[0], weights[1] * numbers)
 
 
 def _bound(kind: LossKind, options: Mapping[str, Any]) -> partial[Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ntl.losses.fast import LMHead
 from ntl.losses.joint import ce_ntl
 from ntl.losses.kinds import Terms, kinds
-from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights, count_labels
+from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
@@ -77,8 +77,7 @@ class NumberTokenLoss(nn.Module):
             raise ValueError(f"weight must be finite and not negative, not {weight}")
         if isinstance(cost := options.get("cost"), Tensor) and not (cost.isfinite() & (cost >= 0)).all():
             raise ValueError("cost must be finite and not negative")
-        terms = Terms.of(kind, weight, options)
-        self._counted, self._smoothing = terms.counted, terms.smoothing
+        self._terms = Terms.of(kind, weight, options)
         for name in ("values", "token_ids", "token_values"):
             self.register_buffer(name, getattr(number_vocab, name), persistent=False)
         self.register_buffer("cost", options.pop("cost", None), persistent=False)
@@ -153,7 +152,8 @@ class NumberTokenLoss(nn.Module):
                 among this batch's labels. This makes it the batch's mean over number labels times the batch's share of
                 the step's labels; if every batch has the same share of number labels, it is the mean over those of the
                 step. With loss_weights the shares are those of the weights, while num_items_in_batch is used as it is:
-                for a weighted mean over the step, pass the sum of the step's weights.
+                for a weighted mean over the step, pass the sum of the step's weights. Or both denominators, (2,): sums
+                of `counts` over the batches of the step, as `NumberTokenLossMixin` passes them.
 
         Raises:
             ValueError: The labels are flattened, (N,), and shift=True: row boundaries are unknown.
@@ -227,11 +227,14 @@ class NumberTokenLoss(nn.Module):
         return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
-        """Return the number of labels that cross-entropy counts after the shift, or the sum of their weights, ()."""
-        found = self._arguments(batch["labels"], batch.get(LOSS_WEIGHTS))
-        labels, ignore = found["labels"], self.ignore_index
-        weights = checked_weights(found["loss_weights"], labels.new_zeros((), dtype=torch.float32), labels, ignore)
-        return count_labels(labels, ignore_index=ignore) if weights is None else weights[0].sum()
+        """Return how many labels CE and the number loss count after the shift, or the sums of their weights, (2,)."""
+        found = self._arguments(batch["labels"].to(self.values.device), batch.get(LOSS_WEIGHTS))
+        return self._counts(found["labels"], found["loss_weights"])
+
+    def _counts(self, labels: Tensor, weights: Tensor | None) -> Tensor:
+        vocab = self.number_vocab
+        checked = checked_weights(weights, vocab.token_values, labels, self.ignore_index)
+        return torch.stack([each.sum() for each in self._terms.counts(labels, vocab, self.ignore_index, checked)])
 
     def coverage(self, texts: Iterable[str], tokenizer: Any = None) -> Coverage:
         """Find out how many numbers of a sample of texts the number loss sees, and which it does not.
@@ -259,7 +262,7 @@ class NumberTokenLoss(nn.Module):
     ) -> dict[str, Any]:
         """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
         check_labels(labels)
-        labels, vocab, ignore = labels.long(), self.number_vocab, self.ignore_index
+        labels = labels.long()
         if self.shift:
             if labels.dim() < 2:
                 raise ValueError(
@@ -268,25 +271,24 @@ class NumberTokenLoss(nn.Module):
                     "row before flattening them and use shift=False"
                 )
             # Not the logits: a slice of them would be copied when it is flattened.
-            if weights is not None and weights.shape[: labels.dim()] == labels.shape:
-                each = labels.dim() - 1
-                weights = F.pad(weights.movedim(each, -1)[..., 1:], (0, 1)).movedim(-1, each)
-            labels = F.pad(labels[..., 1:], (0, 1), value=ignore)
-        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": vocab, **self.options}
+            if weights is not None and weights.dim() >= labels.dim():
+                weights = weights.roll(-1, labels.dim() - 1)  # what is rolled in at the end is that of no label
+            labels = F.pad(labels[..., 1:], (0, 1), value=self.ignore_index)
+        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": self.number_vocab}
         arguments |= {name: getattr(self, name) for name in ("kind", "weight", "implementation", "ignore_index")}
+        arguments |= self.options
         arguments |= {} if self.cost is None else {"cost": self.cost}
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
-            # Under DataParallel, transformers repeats the count for n devices, (n, 1), and multiplies the loss by n.
-            base = num_items.sum() if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
-            numbers = self._counted(labels, vocab, ignore)
-            checked = checked_weights(weights, vocab.token_values, labels, ignore)
-            if checked is None:
-                share = numbers.sum() / count_labels(labels, ignore_index=ignore).clamp(1)
+            items = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
+            if items.shape == (2,):
+                base, number = items
             else:
-                weight_sum = checked[0].sum()
-                share = (checked[1] * numbers).sum() / weight_sum.where(weight_sum > 0, 1.0)
-            arguments |= {"base_count": base, "number_count": base.to(labels.device) * share}
+                # Under DataParallel, transformers repeats the count for each device, and multiplies the loss by them.
+                labelled, numbers = self._counts(labels, weights)
+                base = items.sum()
+                number = base.to(labels.device) * (numbers / labelled.where(labelled > 0, 1))
+            arguments |= {"base_count": base, "number_count": number}
         return arguments
 
     def _validate(self) -> None:
@@ -300,12 +302,13 @@ class NumberTokenLoss(nn.Module):
 
     def _check_smoothing(self, found: Mapping[str, Any]) -> None:
         dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
-        if self._warned or dropped in (None, 0, self._smoothing):
+        smoothing = self._terms.smoothing
+        if self._warned or dropped in (None, 0, smoothing):
             return
         self._warned = True
         warnings.warn(
             f"transformers ignores label_smoothing_factor={dropped} if there is a compute_loss_func; this loss has "
-            f"label_smoothing={self._smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
+            f"label_smoothing={smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
             stacklevel=3,
         )
 

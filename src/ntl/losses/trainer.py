@@ -15,8 +15,8 @@ class NumberTokenLossMixin:
     """Makes a trainer minimise a `NumberTokenLoss`: ``class NTLTrainer(NumberTokenLossMixin, SFTTrainer)``.
 
     The loss is computed as in transformers' Trainer, from the logits of one forward pass, whatever the trainer itself
-    does. Batches may have ``loss_weights``, as of `NumberTokenLoss.forward`; CE is then the weighted mean over the
-    optimizer step.
+    does. CE and the number loss are means over the optimizer step, however its batches are cut; batches may have
+    ``loss_weights``, as of `NumberTokenLoss.forward`.
 
     Args:
         number_token_loss: The loss, or ``ntl.objectives.MultiToken``, whose terms are then logged. All other arguments
@@ -54,7 +54,7 @@ class NumberTokenLossMixin:
         sums = torch.cat([ours.flatten(), counted.view(1)]).to(device)
         if trainer.args.average_tokens_across_devices and trainer.args.world_size > 1:
             sums = trainer.accelerator.reduce(sums, reduction="sum")
-        return items * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
+        return items.sum() * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._log_parts(False)  # drops what a prediction before has left

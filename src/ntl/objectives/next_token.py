@@ -188,9 +188,8 @@ class NextToken(nn.Module):
     def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return what each position counts in the denominators of CE and NTL, (B, T) each."""
         vocab = self._number_vocab_on(labels.device)
-        labelled, numbers = labels != IGNORE_INDEX, self.terms.counted(labels, vocab, IGNORE_INDEX)
         weights = checked_weights(loss_weights, vocab.token_values, labels, IGNORE_INDEX)
-        return (labelled, numbers) if weights is None else (weights[0], weights[1] * numbers)
+        return self.terms.counts(labels, vocab, IGNORE_INDEX, weights)
 
     def _sum(
         self, loss: Callable[..., Tensor], inputs: Tensor | NumberRows, labels: Tensor, weights: Tensor | None
