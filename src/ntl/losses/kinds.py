@@ -5,7 +5,7 @@ Each loss is registered by one line below its function. All modules of this pack
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -26,6 +26,7 @@ class LossKind:
     """A named loss function. A number loss takes its logits from `number_rows` alone, and so also accepts its result.
 
     Attributes:
+        options: The names of the keyword arguments that not every loss has; those in ``required`` have no default.
         is_base: Whether it is a base loss, over every labelled token, rather than a term on number labels.
         distance: Whether it grows with the distance between values, or with a cost.
         whole: Whether it reads the probabilities over the whole vocabulary, `NumberRows.log_p_NK`.
@@ -33,39 +34,33 @@ class LossKind:
         counted: ``counted(labels, number_vocab, ignore_index, **options)`` returns the mask of the positions that the
             mean is over. None stands for all labels of a base loss, and all number labels of any other.
         one_weight: Whether it knows numbers by their labels, so that these have no weights of their own beside CE's.
-        options: The names of the keyword arguments that not every loss has; those in ``required`` have no default.
     """
 
     name: str
     function: Callable[..., Tensor]
+    options: tuple[str, ...]
+    required: frozenset[str]
     is_base: bool = False
     distance: bool = True
     whole: bool = False
     target: Callable[..., Tensor | None] | None = None
     counted: Callable[..., Tensor] | None = None
     one_weight: bool = False
-    options: tuple[str, ...] = field(init=False)
-    required: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        own = {name: each for name, each in inspect.signature(self.function).parameters.items() if name not in COMMON}
-        object.__setattr__(self, "options", tuple(own))
-        object.__setattr__(
-            self, "required", frozenset(name for name, each in own.items() if each.default is each.empty)
-        )
 
 
 _KINDS: dict[str, LossKind] = {}
 
 
 def register(name: str, function: Callable[..., Tensor], **fields: Any) -> None:
-    """Register a loss function under a name; ``fields`` are those of `LossKind`.
+    """Register a loss function under a name; ``fields`` are further ones of `LossKind`.
 
     Raises ValueError if another function has this name.
     """
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
-    _KINDS[name] = LossKind(name, function, **fields)
+    own = {name: each for name, each in inspect.signature(function).parameters.items() if name not in COMMON}
+    required = frozenset(name for name, each in own.items() if each.default is each.empty)
+    _KINDS[name] = LossKind(name, function, tuple(own), required, **fields)
 
 
 def kinds() -> dict[str, LossKind]:

@@ -109,10 +109,10 @@ class NumberTokenLoss(nn.Module):
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
         known = kinds()
-        # An unknown kind raises an error below.
-        with_distance = {name for name in kind.split("+") if name not in known or known[name].distance}
+        chosen = [known[name] for name in kind.split("+") if name in known]  # an unknown one raises an error below
+        with_distance = {each.name for each in chosen if each.distance}
         with_cost = {name for name, each in known.items() if "cost" in each.options}
-        if "point_id" in {option for name in kind.split("+") if name in known for option in known[name].required}:
+        if any("point_id" in each.required for each in chosen):
             arguments.setdefault("point_id", tokenizer.get_vocab().get("."))
         if squash is not None:
             if cost is not None:
