@@ -183,18 +183,22 @@ def test_heads_are_made_where_the_model_is(kind: dict[str, Any]) -> None:
     assert {each.device.type for each in model.parameters()} == {"meta"}
 
 
-def test_what_a_prediction_has_left_is_in_no_evaluation(tmp_path: Path) -> None:
+def test_predictions(tmp_path: Path) -> None:
+    """What one has left is in no evaluation, and one of rows without labels is that of the model."""
     batches = [make_batch(4), make_batch(4)]
     batches[1]["labels"] = batches[1]["input_ids"] = batches[1]["input_ids"].flip(1)
     rows, others = ([{name: each[row] for name, each in batch.items()} for row in range(4)] for batch in batches)
     model = spread(decoder("llama"))
-    off: dict[str, Any] = {"report_to": "none", "use_cpu": True}
-    trainer = _Trainer(
-        model, TrainingArguments(str(tmp_path), **off), number_token_loss=MultiToken(model, loss=_loss())
-    )
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    trainer = _Trainer(model, arguments, number_token_loss=MultiToken(model, loss=_loss()))
     first = trainer.evaluate(rows)["eval_ce"]
     trainer.predict(others)  # pyright: ignore[reportArgumentType]
     assert trainer.evaluate(rows)["eval_ce"] == first
+    bare: Any = [{"input_ids": row["input_ids"]} for row in others]
+    for each in (trainer, Trainer(model, arguments, compute_loss_func=trainer.number_token_loss)):
+        found = each.predict(bare)
+        torch.testing.assert_close(torch.tensor(found.predictions), model(batches[1]["input_ids"]).logits)
+        assert "test_loss" not in (found.metrics or {})
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["independent", "sequential"])

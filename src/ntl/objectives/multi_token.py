@@ -117,6 +117,9 @@ class MultiToken:
         self._sums: dict[bool, Tensor] = {}
         # Part of the names of weights that are new, where adapters would freeze them.
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
+        # Of rows without labels a Trainer gathers all outputs but these.
+        ignored = getattr(model.config, "keys_to_ignore_at_inference", ["past_key_values"])
+        model.config.keys_to_ignore_at_inference = [*ignored, AHEAD]
         model.register_forward_pre_hook(self._begin)
         if kind != "shared":
             Decoder(model).blocks[-1].register_forward_hook(self._record, with_kwargs=True)
