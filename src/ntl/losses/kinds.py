@@ -151,12 +151,14 @@ class Terms:
         kind = kind_of(self.base)
         return None if kind is None or kind.target is None else kind.target(rows, **self.base.keywords)
 
-    @property
-    def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
-        """A function of (labels, number_vocab, ignore_index) that returns the mask of what the number mean is over.
+    def counts(
+        self, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, weights: Weights | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each position counts in the denominators of base and number loss, (...) each.
 
-        These are the number labels, or for a loss with `LossKind.counted`, which must be the only one, what that says.
+        The number loss counts the number labels, or where it is one with `LossKind.counted`, what that says.
         """
+        labelled, counted = labels != ignore_index, is_number(labels, number_vocab, ignore_index)
         for loss in self.numbers:
             kind = kind_of(loss)
             if kind is not None and kind.counted is not None:
@@ -164,15 +166,8 @@ class Terms:
                     raise ValueError(
                         f"{kind.name} counts numbers or rows, others count digits: they cannot be one mean"
                     )
-                return partial(kind.counted, **loss.keywords)
-        return is_number
-
-    def counts(
-        self, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, weights: Weights | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return what each position counts in the denominators of base and number loss, (...) each."""
-        labelled, numbers = labels != ignore_index, self.counted(labels, number_vocab, ignore_index)
-        return (labelled, numbers) if weights is None else (weights[0], weights[1] * numbers)
+                counted = kind.counted(labels, number_vocab, ignore_index, **loss.keywords)
+        return (labelled, counted) if weights is None else (weights[0], weights[1] * counted)
 
 
 def _bound(kind: LossKind, options: Mapping[str, Any]) -> partial[Tensor]:
