@@ -11,7 +11,6 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5ForConditionalGeneration
-from transformers import initialization as init
 
 from ntl.config.model import RTConfig
 from ntl.models.pretrained import fit_vocabulary, load, t5_config
@@ -55,19 +54,14 @@ class NumberEmbedding(nn.Embedding):
 
     def set_numbers(self, config: "RTNetworkConfig") -> None:
         """Register ``encodings`` (K + 1, D), whose first row is 0, and ``index`` (V,), the row of each token."""
-        for name, buffer in self.numbers(config).items():
-            dtype = self.weight.dtype if buffer.is_floating_point() else None
-            self.register_buffer(name, buffer.to(self.weight.device, dtype), persistent=False)
-
-    def numbers(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
-        """Return what ``set_numbers`` registers."""
         tokens = config.number_tokens or {}
         places = [parsed for token in tokens if (parsed := parse_place_token(token))]
         scale = {"log_scale": config.log_scale, "max_value": config.max_value}
-        encodings_KD = encode_numbers(places, self.embedding_dim, **scale)
+        encodings = nn.functional.pad(encode_numbers(places, self.embedding_dim, **scale), (0, 0, 1, 0))
         index_V = torch.zeros(self.num_embeddings, dtype=torch.int64, device="cpu")
         index_V[list(tokens.values())] = torch.arange(1, len(tokens) + 1, device="cpu")
-        return {"encodings": nn.functional.pad(encodings_KD, (0, 0, 1, 0)), "index": index_V}
+        self.register_buffer("encodings", encodings.to(self.weight), persistent=False)
+        self.register_buffer("index", index_V.to(self.weight.device), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the embeddings (..., D) of token ids (...)."""
@@ -97,8 +91,7 @@ class RTForConditionalGeneration(T5ForConditionalGeneration):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, NumberEmbedding):  # ``from_pretrained`` leaves buffers uninitialized
-            for name, buffer in module.numbers(self.config).items():
-                init.copy_(getattr(module, name), buffer)
+            module.set_numbers(self.config)
 
     def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
         embedding: Any = super().resize_token_embeddings(*args, **options)
