@@ -3,7 +3,6 @@
 As a command, ``python ntloss_cases.py IN OUT``, in an environment with ntloss and without ntl.
 """
 
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -74,14 +73,11 @@ def evaluate(expressions: Sequence[str], names: Mapping[str, Any]) -> list[tuple
     return found
 
 
-def of_ntloss() -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Return the names for `evaluate`, and the arguments of the package's classes: of the constructor and the call."""
+def of_ntloss() -> dict[str, Any]:
+    """Return the names for `evaluate`."""
     import ntloss  # pyright: ignore[reportMissingImports]
 
-    classes = {name: each for name, each in vars(ntloss).items() if inspect.isclass(each)}
-    both = {name: (each.__init__, each.forward) for name, each in classes.items()}
-    taken = {name: [given for each in of for given in inspect.signature(each).parameters] for name, of in both.items()}
-    names = inputs() | classes
+    names = inputs() | {name: each for name, each in vars(ntloss).items() if isinstance(each, type)}
     make = partial(ntloss.NTLoss, reweigh=False)
 
     def value(token: str) -> float:
@@ -90,9 +86,8 @@ def of_ntloss() -> tuple[dict[str, Any], dict[str, list[str]]]:
     names |= {"make": make, "value": value, "was": make(names["t"])}
     names |= {"squash": lambda factor: make(names["t"], squash_factor=factor)}
     names |= {"weighted": lambda logits, labels, weights: make(names["t"])(logits, labels, loss_weights=weights)}
-    return names | {"level": ntloss.NumberLevelLoss(names["t"], reweigh=False)}, taken
+    return names | {"level": ntloss.NumberLevelLoss(names["t"], reweigh=False)}
 
 
 if __name__ == "__main__":
-    names, taken = of_ntloss()
-    torch.save((evaluate(torch.load(sys.argv[1], weights_only=True), names), taken), sys.argv[2])
+    torch.save(evaluate(torch.load(sys.argv[1], weights_only=True), of_ntloss()), sys.argv[2])

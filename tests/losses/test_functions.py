@@ -234,17 +234,6 @@ def test_misuse_is_refused() -> None:
 # ---- the positions that count
 
 
-def test_counts() -> None:
-    labels = torch.tensor([[0, 1, 2, -100], [8, 7, -100, -100], [500, -7, 5, 3]])
-    assert count_labels(labels).item() == count_labels(labels, IRREGULAR).item() == 9
-    assert count_number_labels(labels, IRREGULAR).item() == 5
-    assert count_number_labels(labels, IRREGULAR, ignore_index=0).item() == 4
-    assert count_labels(labels, ignore_index=0).item() == 11
-    for shape in ((0,), (2, 0)):
-        none = torch.zeros(shape, dtype=torch.long)
-        assert count_labels(none).item() == count_number_labels(none, IRREGULAR).item() == 0
-
-
 def test_nothing_is_copied_at_full_width() -> None:
     """A number loss keeps no tensor of the size of the logits, and fully labelled logits are not copied."""
     logits = torch.zeros(64, 4096, requires_grad=True)

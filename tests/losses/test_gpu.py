@@ -10,11 +10,8 @@ import torch
 from loss_cases import DIGITS, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
-from ntl.benchmarks.losses import token_losses
-from ntl.config import compose
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import Terms, kinds
-from ntl.objectives.next_token import terms_of
 
 pytestmark = pytest.mark.gpu
 
@@ -65,19 +62,6 @@ def test_every_kind_by_every_implementation(kind: str, dtype: torch.dtype) -> No
                     torch.testing.assert_close(gradient, exact, rtol=1e-4, atol=1e-6)
                 else:  # rounded two or three times, by at most 1/256
                     assert (gradient - exact).norm() < 1e-2 * exact.norm(), door
-
-
-@pytest.mark.parametrize("name", token_losses())
-def test_the_total_of_every_loss_config(name: str) -> None:
-    config = compose([f"loss={name}"]).loss
-
-    def totals(device: str, dtype: torch.dtype) -> list[float]:
-        hidden, head, labels = inputs(device, dtype)
-        terms = terms_of(config, vocab := DIGITS.to(device), {"point_id": 2, "embedding": head})
-        ways = ("reference", "fused")[: 1 + terms.knows]
-        return [ce_ntl(hidden @ head.T, labels, vocab, kind=terms, implementation=how).total.item() for how in ways]
-
-    assert totals("cuda", torch.float32) == pytest.approx(totals("cpu", torch.float64), rel=1e-5)
 
 
 def waits(call: Callable[[], Any], mode: str = "warn") -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import (
@@ -71,11 +70,12 @@ def hidden_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> lis
 def assert_fused_is_the_reference(
     logits: Tensor, labels: Tensor, vocab: NumberVocabulary = DIGITS, *, inplace: bool = False, **options: Any
 ) -> list[Tensor]:
+    # In place, what has no gradient leaves the logits as they are.
+    frozen = ce_ntl(logits, labels, vocab, implementation="fused", inplace=inplace, **options)
+    assert not frozen.total.requires_grad
     expected = computed("reference", logits, labels, vocab, **options)
     found = computed("fused", logits, labels, vocab, inplace=inplace, **options)
     assert_same(found, expected, TOLERANCE[logits.dtype])
-    frozen = ce_ntl(logits, labels, vocab, implementation="fused", **options)
-    assert not frozen.total.requires_grad
     assert_same((frozen, []), (expected[0], []), TOLERANCE[logits.dtype])
     return found[1]
 
@@ -182,7 +182,6 @@ def test_gradcheck() -> None:
 MISUSE: list[tuple[dict[str, Any], str]] = [
     ({"kind": "was", "sigma": 1.0}, "kind 'was' takes no option 'sigma', only cost"),
     ({"kind": Terms.of("was", 0.3, {}), "sigma": 1.0}, "Terms have their own weight and options: leave sigma out"),
-    ({"kind": "was+number_level"}, "they cannot be one mean"),
     ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
     ({"inplace": True, "implementation": "reference"}, "inplace=True needs implementation"),
 ]
@@ -211,30 +210,6 @@ def test_auto_takes_what_was_measured_to_be_faster() -> None:
     for width, fused in ((FASTER_FROM - 1, False), (FASTER_FROM, True)):
         total = ce_ntl(torch.zeros(2, width, requires_grad=True), torch.tensor([1, 5]), DIGITS).total
         assert (total.grad_fn is not None and "_Total" in total.grad_fn.name()) == fused
-
-
-# ---- label_smoothing
-
-
-@settings(max_examples=12)
-@given(
-    smoothing=st.sampled_from([0.0, 0.1, 0.9]),
-    implementation=st.sampled_from(["auto", "reference", "fused"]),
-    reduction=st.sampled_from(["mean", "sum", "none"]),
-)
-def test_smoothing_is_that_of_torch(smoothing: float, implementation: str, reduction: Any) -> None:
-    logits, labels = batch()
-
-    def by_torch(given: Tensor) -> Tensor:
-        flat = F.cross_entropy(given.flatten(0, -2), labels.flatten(), label_smoothing=smoothing, reduction=reduction)
-        return flat.view(labels.shape) if reduction == "none" else flat
-
-    how: dict[str, Any] = {"kind": "ce", "reduction": reduction, "label_smoothing": smoothing}
-    how["implementation"] = implementation
-    expected, gradient = value_and_gradients(by_torch, logits)
-    found, found_gradient = value_and_gradients(lambda given: ce_ntl(given, labels, DIGITS, **how), logits)
-    torch.testing.assert_close(found.total, expected)
-    torch.testing.assert_close(found_gradient, gradient)
 
 
 @every_implementation

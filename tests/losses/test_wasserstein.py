@@ -154,14 +154,10 @@ def test_squashed_costs_by_hand():
     cost = squashed_cost(torch.tensor([5.0, 0.0, 100.0, 7.0]), 3.0)
     expected = torch.tensor([1.0, 1.0612, 2.8980, 3.0])
     torch.testing.assert_close(cost[[0, 0, 0, 1], [3, 1, 2, 2]], expected, rtol=0, atol=5e-5)
-
-
-def test_squashed_costs_at_the_limits():
-    """Digits have the factor 9 by themselves; a single distance costs 1; without a distance all is free."""
+    # Digits have the factor 9 by themselves; a single distance costs 1; without a distance all is free.
     torch.testing.assert_close(squashed_cost(range(10), 9.0), euclidean_cost(range(10)))
     assert squashed_cost(torch.tensor([2.0, 7.0, 2.0]), 3.0).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
-    for values in ([3.0], [3.0, 3.0]):
-        assert not squashed_cost(torch.tensor(values), 3.0).any()
+    assert not squashed_cost(torch.tensor([3.0, 3.0]), 3.0).any()
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.floats(1.001, 100))
