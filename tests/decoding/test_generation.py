@@ -1,5 +1,6 @@
 """Greedy and beam search against step-by-step references, and the order of the answers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,9 +22,9 @@ def model(request: pytest.FixtureRequest) -> Any:
     return MODELS[request.param](rows=7, **shape[request.param]).float()
 
 
-def decoded(model: Any, **changes: Any) -> list[Answer]:
+def decoded(model: Any, progress: Callable[[int], None] = lambda done: None, **changes: Any) -> list[Answer]:
     config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
-    return answers(model, config, QUESTIONS, max_new_tokens=LENGTH)
+    return answers(model, config, QUESTIONS, max_new_tokens=LENGTH, progress=progress)
 
 
 def ids(model: Any, **changes: Any) -> list[list[int]]:
@@ -46,8 +47,10 @@ def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(model
     """Answers end with the end token, if there is one, and hold no padding; it is no part of their text."""
     expected = [step_by_step(model, question) for question in QUESTIONS]
     assert len(set(map(str, expected))) > 1
-    for size in (2, 5):
-        found = decoded(model, batch_size=size)
+    for size, steps in ((2, [2, 4, 5]), (5, [5])):
+        done: list[int] = []
+        found = decoded(model.train(), batch_size=size, progress=done.append)
+        assert (done, model.training) == (steps, True)  # as it was before
         assert [answer.token_ids for answer in found] == expected
         texts = [TreeTokenizer().decode([token for token in each if token > END]).strip() for each in expected]
         assert [answer.text for answer in found] == texts

@@ -1,13 +1,14 @@
 """Drafts by heads and their verification: the tokens of greedy decoding, and the drafts of heads without a cache."""
 
 import copy
+import functools
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from mtp_cases import decoder, spread
 from tree_models import END, PAD, answers
 from tree_models import decoder as tree_decoder
 
@@ -20,39 +21,21 @@ from ntl.models.interface import lm_head
 from ntl.models.mtp import Decoder, Heads, add_heads
 
 V = 5
-SHAPE = {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1}
-SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_embd": 16, "n_layer": 5, "n_head": 2, "n_positions": 24},
-    "llama": SHAPE,
-    "qwen2": SHAPE,
-    "granite": {**SHAPE, "logits_scaling": 6.0},
-    "qwen3_5_text": {**SHAPE, "head_dim": 8, "layer_types": ["full_attention"] * 5},
-}
+ARCHITECTURES = ["gpt2", "llama", "qwen2", "granite", "qwen3_5_text"]
 KINDS: dict[str, dict[str, Any]] = {
     **{variant: {"variant": variant} for variant in ("independent", "causal", "linear")},
     "sequential": {"kind": "sequential"},
 }
-MODELS: dict[tuple[str, str, int, int], Any] = {}
 
 
+@functools.cache
 def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
     """In float64, norms included, over so few tokens that heads agree with the model often, but not always."""
-    if (key := (architecture, kind, heads, seed)) in MODELS:
-        return MODELS[key]
-    torch.manual_seed(seed)
-    shape = SHAPES[architecture] | ({} if architecture == "gpt2" else {"intermediate_size": 24})
+    more = {"head_dim": 8, "layer_types": ["full_attention"] * 5} if architecture == "qwen3_5_text" else {}
     ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD}
-    config = AutoConfig.for_model(architecture, vocab_size=V, tie_word_embeddings=False, **ids, **shape)
-    model: Any = AutoModelForCausalLM.from_config(config).double()
+    model = decoder(architecture, 5, tied=False, vocab_size=V, **ids, **more)
     add_heads(model, MTPConfig(heads=heads, **KINDS[kind]), say=lambda line: None)
-    for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if "RMSNorm" in type(child).__name__:
-                setattr(parent, name, torch.nn.RMSNorm(child.weight.shape[0], eps=1e-6, dtype=torch.float64))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    MODELS[key] = model.eval()
-    return model
+    return spread(model, seed, 0.5).eval()
 
 
 def _decoded(model: Any, questions: list[list[int]], *, limit: int, batch: int, heads: int = 0) -> list[Any]:
@@ -107,7 +90,7 @@ kinds, limits, seeds = st.sampled_from(list(KINDS)), st.integers(1, 10), st.inte
 
 
 @settings(max_examples=24)
-@given(kind=kinds, architecture=st.sampled_from(list(SHAPES)), questions=questions, limit=limits, seed=seeds,
+@given(kind=kinds, architecture=st.sampled_from(ARCHITECTURES), questions=questions, limit=limits, seed=seeds,
        batch=st.integers(1, 5), heads=st.sampled_from([2, 4]))  # fmt: skip
 @pytest.mark.slow
 def test_the_tokens_of_greedy_decoding(
@@ -151,7 +134,7 @@ def test_rows_that_are_done_leave_the_batch(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["causal", "sequential"])
 def test_drafts_are_frequent_tokens_or_those_of_the_questions(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large vocabulary; the answers stay those of greedy decoding."""
-    model, asked = _model("llama", kind, 4), [[2, 3], [4], [3, 3, 2]]
+    model, asked = _model("llama", kind, 4, 6), [[2, 3], [4], [3, 3, 2]]
     expected = _decoded(model, asked, limit=10, batch=2)
     monkeypatch.setattr(speculative, "FREQUENT", 1)
     inputs = {"input_ids": torch.tensor([[2, 3]]), "attention_mask": torch.ones(1, 2, dtype=torch.int64)}

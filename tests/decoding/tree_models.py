@@ -47,6 +47,7 @@ class TreeTokenizer:
 def decoder(seed: int = 1, rows: int = V, spread: float = 0.4) -> Any:
     torch.manual_seed(seed)
     shape = {"vocab_size": rows, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     config = GPT2Config(**shape, initializer_range=spread, pad_token_id=PAD, eos_token_id=END, bos_token_id=END)
     return GPT2LMHeadModel(config).double().eval()
 
@@ -54,7 +55,7 @@ def decoder(seed: int = 1, rows: int = V, spread: float = 0.4) -> Any:
 def encoder_decoder(seed: int = 2, rows: int = V, layers: int = 2, spread: float = 1.0) -> Any:
     torch.manual_seed(seed)
     shape = {"vocab_size": rows, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": layers, "num_heads": 2}
-    tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": END}
+    tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": END, "dropout_rate": 0.0}
     return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=spread)).double().eval()
 
 

@@ -10,7 +10,7 @@ from ntl.numbers import NumberVocabulary
 
 IGNORED, END, VOCABULARY = -100, 20, 24
 SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_embd": 16, "n_head": 2, "n_positions": 16},
+    "gpt2": {"n_embd": 16, "n_head": 2, "n_positions": 24},
     "llama": {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24},
     "qwen2": {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24},
     "granite": {"hidden_size": 16, "num_attention_heads": 2, "logits_scaling": 6.0, "intermediate_size": 24},
@@ -20,17 +20,17 @@ KINDS += [{"kind": "sequential"}, {"kind": "shared"}]
 KIND_NAMES = [next(iter(kind.values())) for kind in KINDS]
 
 
-def decoder(architecture: str, layers: int = 2, *, tied: bool = True) -> Any:
+def decoder(architecture: str, layers: int = 2, *, tied: bool = True, **settings: Any) -> Any:
     torch.manual_seed(3)
-    shape = SHAPES[architecture] | {"num_hidden_layers": layers}
+    shape = SHAPES.get(architecture, SHAPES["llama"]) | {"num_hidden_layers": layers}
     if architecture == "gpt2":
         shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": 21}
-    config = AutoConfig.for_model(architecture, vocab_size=VOCABULARY, tie_word_embeddings=tied, **ids, **shape)
+    ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": 21, "vocab_size": VOCABULARY}
+    config = AutoConfig.for_model(architecture, tie_word_embeddings=tied, **{**ids, **shape, **settings})
     return AutoModelForCausalLM.from_config(config).double()
 
 
-def spread(model: Any) -> Any:
+def spread(model: Any, seed: int = 4, std: float = 0.3) -> Any:
     """Weights far from uniform, so that a label one place off costs something else, and norms that keep float64.
 
     Those of transformers compute in float32.
@@ -39,9 +39,9 @@ def spread(model: Any) -> Any:
         for name, child in parent.named_children():
             if "RMSNorm" in type(child).__name__:
                 setattr(parent, name, torch.nn.RMSNorm(child.weight.shape[0], eps=1e-6))
-    torch.manual_seed(4)
+    torch.manual_seed(seed)
     for parameter in model.double().parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+        torch.nn.init.normal_(parameter, std=std)
     return model
 
 

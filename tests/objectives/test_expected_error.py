@@ -6,15 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    MistralConfig,
-    MistralForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import MistralConfig, MistralForCausalLM
 from transformers.models.t5.modeling_t5 import T5LayerNorm
+from tree_models import TreeTokenizer, decoder, encoder_decoder
 
 from ntl.config.loss import ExpectedErrorConfig
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
@@ -28,42 +22,15 @@ VOCAB = NumberVocabulary.from_values([float("nan")] * 6 + list(range(10)))
 LIMITS = {"num_beams": 50, "max_new_tokens": 5}
 
 
-class Tokenizer:
-    eos_token_id, all_special_ids = 1, [0, 1]
-
-    def get_vocab(self) -> dict[str, int]:
-        return {name: token_id for token_id, name in enumerate(NAMES)}
-
-    def decode(self, ids: Any) -> str:
-        return "".join(NAMES[token_id] for token_id in ids)
-
-    def batch_decode(self, rows: Any, **_: bool) -> list[str]:
-        return [self.decode(row) for row in rows]
+TOKENS = NumberTokens.from_tokenizer(TreeTokenizer(NAMES))
 
 
-TOKENS = NumberTokens.from_tokenizer(Tokenizer())
-
-
-def decoder() -> Any:
-    torch.manual_seed(0)
-    shape = {"vocab_size": len(NAMES), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    return GPT2LMHeadModel(GPT2Config(**shape, **rates, initializer_range=0.4)).double()
-
-
-def of_windows() -> Any:
+def of_windows(rows: int) -> Any:
     """Whose cache forgets what is behind its window, and so cannot have labels in it."""
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    names = {"vocab_size": len(NAMES), "num_key_value_heads": 1, "sliding_window": 6, "initializer_range": 0.4}
+    names = {"vocab_size": rows, "num_key_value_heads": 1, "sliding_window": 6, "initializer_range": 0.4}
     return MistralForCausalLM(MistralConfig(**shape, **names)).double()
-
-
-def encoder_decoder() -> Any:
-    torch.manual_seed(0)
-    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    names = {"vocab_size": len(NAMES), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    return T5ForConditionalGeneration(T5Config(**shape, **names)).double()
 
 
 def wrapped(network: Any) -> ExpectedError:
@@ -120,7 +87,7 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
         return self.weight * states * torch.rsqrt(states.square().mean(-1, keepdim=True) + self.variance_epsilon)
 
     monkeypatch.setattr(T5LayerNorm, "forward", normed)
-    objective = wrapped(make()).train()
+    objective = wrapped(make(rows=len(NAMES))).train()
     counts = objective.count(given["labels"])
     assert counts.tolist() == [int((given["labels"] != -100).sum()), 3]
     joint = objective(**given, counts=counts)
@@ -147,7 +114,7 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
 @pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
 def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
     """And a decoder keeps it once: the prefixes of an example are one row."""
-    objective, read = wrapped(make()).train(), []
+    objective, read = wrapped(make(rows=len(NAMES))).train(), []
     objective(**given, counts=objective.count(given["labels"]))  # what is tried once for a model is tried here
     for each in objective.model.modules():
         if isinstance(each, torch.nn.Embedding) and each.num_embeddings == len(NAMES):

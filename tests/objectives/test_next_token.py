@@ -67,13 +67,6 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
-def test_the_denominator_of_a_loss_of_rows() -> None:
-    """NTIL's mean is over rows with a label, of which the second has none."""
-    labels = torch.tensor([[1, 2, -100], [-100, -100, -100], [5, 6, 7]])
-    assert next_token(model("gpt2"), terms("auto", "ntil")).count(labels).tolist() == [5, 2]
-    assert next_token(model("gpt2"), terms("auto", "smmd")).count(labels).tolist() == [5, 3]
-
-
 def test_an_option_that_only_a_run_knows() -> None:
     with pytest.raises(UserError, match=r"^loss=own: ntl\.losses\.emo needs options\.embedding; give it\.$"):
         terms("auto", base="emo")
