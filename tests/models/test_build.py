@@ -36,6 +36,7 @@ STORED = {
     ("name", "parameters"),
     [
         ("rt", 222_903_552 + (32_420 - 32_128) * 768),  # a T5-base with more rows
+        ("xval", 213_440_257),
         pytest.param("gpt2_xl", 1_557_611_200, marks=pytest.mark.slow),
         pytest.param("granite_3_1_moe_1b", 1_334_628_352, marks=pytest.mark.slow),
     ],

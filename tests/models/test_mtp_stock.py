@@ -1,4 +1,4 @@
-"""Sequential modules are those of transformers: its drafts are ours, its decoding reads what is saved here."""
+"""Sequential modules are those of transformers, which reads what is saved here and drafts the same tokens."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
+from mtp_cases import decoder
+from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
@@ -16,7 +17,6 @@ from ntl.config.loss import MTPConfig
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Heads, add_heads, carry_heads
 
-SHAPE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
 EXTRA: dict[str, dict[str, Any]] = {
     "ernie4_5_moe": {"moe_layer_start_index": 99, "router_aux_loss_coef": 0.0},
     "qwen3_5_text": {"layer_types": ["full_attention"] * 2, "head_dim": 8},
@@ -24,10 +24,7 @@ EXTRA: dict[str, dict[str, Any]] = {
 
 
 def _model(architecture: str) -> Any:
-    torch.manual_seed(0)
-    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    shape = {**SHAPE, **EXTRA.get(architecture, {}), **ids, "num_hidden_layers": 2, "vocab_size": 24}
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **shape))
+    return decoder(architecture, tied=False, **EXTRA.get(architecture, {})).float()
 
 
 @pytest.fixture
@@ -76,21 +73,6 @@ def test_transformers_drafts_what_the_heads_predict(architecture: str, saved: Ca
     torch.testing.assert_close(found[0][:, :6], stock(ids[:, :-1]).logits, rtol=1e-4, atol=1e-4)
     for head in (1, 2):
         torch.testing.assert_close(found[head][:, 5], logits[:, head - 1], rtol=1e-4, atol=1e-4)
-
-
-class LlamaWithMtp(LlamaForCausalLM):
-    _keys_to_ignore_on_load_unexpected = [r"^mtp\."]  # noqa: RUF012 - as transformers writes it
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen3_5_text"])
-def test_stock_decoding_gives_the_greedy_tokens(architecture: str, saved: Callable[..., Any]) -> None:
-    _, folder = saved(architecture)
-    stock = (LlamaWithMtp if architecture == "llama" else AutoModelForCausalLM).from_pretrained(folder)
-    stock._is_stateful = False  # transformers refuses Qwen3.5 otherwise, even without any stateful layer
-    prompt = torch.tensor([[5, 6, 7]])
-    greedy, drafted = (stock.generate(prompt, max_new_tokens=20, do_sample=False, use_mtp=use) for use in (False, True))
-    assert greedy.shape == (1, 23)
-    assert drafted.tolist() == greedy.tolist()
 
 
 def test_published_modules_are_loaded(saved: Callable[..., Any]) -> None:

@@ -37,15 +37,6 @@ def _batch(lengths: tuple[int, ...] = (7, 4, 2), dtype: torch.dtype = torch.floa
     }
 
 
-def test_the_paper_s_size() -> None:
-    with torch.device("meta"):
-        model = XValForMaskedNumber(XValModelConfig())
-    assert sum(parameter.numel() for parameter in model.parameters()) == 213_440_257
-    assert not model.can_generate()
-    assert not model.config.is_encoder_decoder
-    assert model.config.max_position_embeddings == 512
-
-
 def test_a_block_is_torch_s_pre_norm_layer() -> None:
     block = XValBlock(XValModelConfig(**SHAPE, dropout=0.0)).double()
     layer = nn.TransformerEncoderLayer(
