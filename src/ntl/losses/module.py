@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntl.losses.fast import LMHead
-from ntl.losses.joint import ce_ntl
+from ntl.losses.joint import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import Terms, kinds
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss
@@ -193,9 +192,9 @@ class NumberTokenLoss(nn.Module):
 
         ``ntl.models.hidden_states`` and ``ntl.models.lm_head`` extract the inputs from a transformers model.
         """
+        head: dict[str, Any] = {"bias": bias, "logit_scale": logit_scale, "softcap": softcap}
         arguments = self._arguments(labels, loss_weights, num_items_in_batch)
-        head = LMHead(lm_head_weight, bias, logit_scale, softcap)
-        return ce_ntl(hidden_states, head=head, **arguments).total
+        return linear_ce_ntl(hidden_states, lm_head_weight, **head, **arguments).total
 
     def compute_loss_func(
         self,
