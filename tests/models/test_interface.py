@@ -88,8 +88,6 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "on the head too": ("Lora", {"r": 2, "target_modules": ["q_proj", "lm_head"]}),
     "the head trained as it is": ("Lora", {"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}),
     "LoHa": ("LoHa", {"r": 2, "target_modules": ["q_proj", "lm_head"]}),
-    "OFT": ("OFT", {"r": 0, "oft_block_size": 4, "target_modules": ["q_proj", "lm_head"]}),
-    "IA3": ("IA3", {"feedforward_modules": [], "target_modules": ["q_proj", "lm_head"]}),
 }
 
 
