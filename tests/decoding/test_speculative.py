@@ -22,6 +22,10 @@ from ntl.models.mtp import Decoder, Heads, add_heads
 
 V = 5
 ARCHITECTURES = ["gpt2", "llama", "qwen2", "granite", "qwen3_5_text"]
+EXTRA: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_positions": 24},
+    "qwen3_5_text": {"head_dim": 8, "layer_types": ["full_attention"] * 5},
+}
 KINDS: dict[str, dict[str, Any]] = {
     **{variant: {"variant": variant} for variant in ("independent", "causal", "linear")},
     "sequential": {"kind": "sequential"},
@@ -31,9 +35,8 @@ KINDS: dict[str, dict[str, Any]] = {
 @functools.cache
 def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
     """In float64, norms included, over so few tokens that heads agree with the model often, but not always."""
-    more = {"head_dim": 8, "layer_types": ["full_attention"] * 5} if architecture == "qwen3_5_text" else {}
     ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD}
-    model = decoder(architecture, 5, tied=False, vocab_size=V, **ids, **more)
+    model = decoder(architecture, 5, tied=False, vocab_size=V, **ids, **EXTRA.get(architecture, {}))
     add_heads(model, MTPConfig(heads=heads, **KINDS[kind]), say=lambda line: None)
     return spread(model, seed, 0.5).eval()
 

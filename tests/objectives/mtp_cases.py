@@ -10,7 +10,7 @@ from ntl.numbers import NumberVocabulary
 
 IGNORED, END, VOCABULARY = -100, 20, 24
 SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_embd": 16, "n_head": 2, "n_positions": 24},
+    "gpt2": {"n_embd": 16, "n_head": 2, "n_positions": 16},
     "llama": {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24},
     "qwen2": {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24},
     "granite": {"hidden_size": 16, "num_attention_heads": 2, "logits_scaling": 6.0, "intermediate_size": 24},
