@@ -47,7 +47,7 @@ def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) ->
     assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
     late = read_config(run, ["decoding.num_beams=2", "decoding=beam"])  # as Hydra: a group, then its settings
     assert (late.decoding.name, late.decoding.num_beams) == ("beam", 2)
-    assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
+    assert read_config(run, ["device=cpu", "data_dir=elsewhere"]).data_dir == "elsewhere"
     tree: Any = read_config(run, ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"]).decoding
     assert (tree.name, tree.num_beams, tree.trim) == ("median", 7, 0)
     with pytest.raises(UserError, match="name one choice"):
@@ -62,9 +62,10 @@ def test_another_data_set_comes_at_the_run_s_scale_and_seed(written) -> None:
     assert (data.name, data.test_rows, data.seed) == ("noisy_numbers", 7, 3)
 
 
-@pytest.mark.parametrize("override", ["trainer.lr=1", "loss=ce"])
+@pytest.mark.parametrize("override", ["trainer.lr=1", "loss=ce", "paper_compat=true"])
 def test_what_was_trained_may_not_change(override: str, written) -> None:
-    with pytest.raises(UserError, match="only decoding"):
+    line = f"^{override}: only decoding, device, data_dir, dataset may be set for a trained run"
+    with pytest.raises(UserError, match=line):
         read_config(written(), [override])
 
 

@@ -60,7 +60,7 @@ SCHEMAS = {
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
+CHANGEABLE = ("decoding", "device", "data_dir", "dataset")
 
 
 @cache
