@@ -61,6 +61,8 @@ def test_the_fingerprint_is_of_the_behaviour(tmp_path: Path) -> None:
     first(["one 1", "two"], padding="max_length", truncation=True, max_length=7)
     assert first.backend_tokenizer.padding is not None
     assert tokenizer_fingerprint(first) == prints[0]
+    first.add_tokens("three")  # noticed, although the last one is kept
+    assert tokenizer_fingerprint(first) not in prints
 
 
 def message(folder: Path) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -212,7 +213,11 @@ def add_mask_token(tokenizer: Any) -> Any:
 
 def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """The content of tokenizer.json, without the padding and truncation of the last call."""
-    return json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+    return _state(tokenizer.backend_tokenizer.to_str())
+
+
+def _state(serialized: str) -> dict[str, Any]:
+    return json.loads(serialized) | {"padding": None, "truncation": None}
 
 
 def special_ids(tokenizer: Any) -> set[int]:
@@ -241,5 +246,10 @@ def text_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
     """sha256 (hex) of the canonical tokenizer.json: equal for the same behaviour, wherever it was loaded from."""
-    text = json.dumps(backend_state(tokenizer), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _fingerprint(tokenizer.backend_tokenizer.to_str())
+
+
+@lru_cache(maxsize=1)  # of a large vocabulary it takes half a second, and every split of a run asks
+def _fingerprint(serialized: str) -> str:
+    text = json.dumps(_state(serialized), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
