@@ -24,18 +24,18 @@ help: ## list the targets
 
 install: $(STAMP) ## make .venv and install the project with its tools; does nothing when that is done
 
-$(STAMP): pyproject.toml constraints.txt scripts/install.py
+$(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "error: no $(PYTHON) found; ntl needs Python 3.11 or newer: make install PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1); ntl needs 3.11 or newer: make install PYTHON=python3.11"; exit 2; }
 	@if [ -e "$(VENV)" ] && [ ! -f "$(VENV)/pyvenv.cfg" ]; then \
 	  echo "error: VENV=$(VENV) exists and is no virtual environment; choose another folder or remove it."; exit 2; fi
-	@echo "Making $(VENV) with $$($(PYTHON) --version) and installing; about a minute."
+	@echo "Making $(VENV) with $$($(PYTHON) --version) and installing; a few minutes."
 # One that was finished here is updated in place: a run may be using it.
 	@{ [ -f $@ ] && $(RUN_PY) -c ""; } 2>/dev/null || $(PYTHON) -m venv --clear "$(VENV)" || { \
 	  echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv"; rm -rf "$(VENV)"; exit 2; }
-	@$(RUN_PY) scripts/install.py
+	@$(RUN_PY) -m pip install -c constraints.txt -e '.[train,report,lora,gguf,slurm,notebooks,dev]'
 	@touch $@
 	@echo "Done. In each shell: source $(VENV)/bin/activate"
 
