@@ -5,7 +5,6 @@ schema in its own file, where ``added_schema`` finds it.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -65,18 +64,13 @@ class DatasetConfig:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
         return self.answers in NUMERIC if self.computes is None else self.computes
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        """One line for each setting that does not fit the others or names nothing."""
+    def check(self, data_dir: str) -> None:
+        """UserError for a setting that does not fit the others or names nothing. Not called for a config read back."""
         try:
             re.compile(self.exclude_numbers)
         except re.error as error:
             line = f"no regular expression ({error}); correct it, or write \\ before a sign that is text."
-            yield f"dataset.exclude_numbers={self.exclude_numbers}: {line}"
-
-    def check(self, data_dir: str) -> None:
-        """UserError for what is ``wrong``. Not called for a config read back."""
-        for line in self.wrong(data_dir):
-            raise UserError(line)
+            raise UserError(f"dataset.exclude_numbers={self.exclude_numbers}: {line}") from error
 
 
 @dataclass
@@ -245,18 +239,17 @@ class OwnDataConfig(DatasetConfig):
         paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
         return {split: path for split, path in paths.items() if path}
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
+    def check(self, data_dir: str) -> None:
         if not self.path:
             kinds = f"{', '.join(self.suffixes)}, a folder from save_to_disk, or owner/name of the hub"
-            yield f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds})."
+            raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
         for split, path in self.paths.items():
             name = "dataset.path" if split == "train" else f"dataset.{split}_path"
-            yield from _wrong_path(name, path, data_dir, self.suffixes)
-        yield from super().wrong(data_dir)
-        shares = {"validation": self.splits.validation, "test": self.splits.test}
-        if sum(shares.values()) >= 1:
-            given = " ".join(f"dataset.splits.{split}={share}" for split, share in shares.items())
-            yield f"{given}: nothing is left for training; make them smaller."
+            _check_path(name, path, data_dir, self.suffixes)
+        super().check(data_dir)
+        if self.splits.validation + self.splits.test >= 1:
+            given = f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}"
+            raise UserError(f"{given}: nothing is left for training; make them smaller.")
 
 
 @dataclass
@@ -281,19 +274,20 @@ class FileConfig(OwnDataConfig):
         """The columns that the question is made from."""
         return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
         if self.answers not in (*NUMERIC, "text"):
             line = "choose one of number, reasoning, text; text without answers is read by dataset=text."
-            yield f"dataset=file dataset.answers={self.answers}: {line}"
+            raise UserError(f"dataset=file dataset.answers={self.answers}: {line}")
         if self.number_format != PLAIN_NUMBERS and self.answers != "number":
             line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
-            yield f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}"
+            raise UserError(f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}")
         where = f"dataset.template={self.template!r}"
         if self.template and not self.columns:
-            yield f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it."
+            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
         if self.template and self.question != "question":
-            yield f"{where} dataset.question={self.question}: the template is the question; leave one out."
+            line = "the template is the question; leave one out."
+            raise UserError(f"{where} dataset.question={self.question}: {line}")
 
 
 @dataclass
@@ -312,16 +306,16 @@ class TextConfig(OwnDataConfig):
         choices=("paragraph", "line", "file"),
     )
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
         if self.answers != "none":
-            yield f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out."
+            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
         if all(plain) and self.column != "text":
-            yield f"dataset.column={self.column}: a text file has no columns; leave it out."
+            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
         if not any(plain) and self.documents != "paragraph":
             line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
-            yield f"dataset.documents={self.documents}: {line}; leave it out."
+            raise UserError(f"dataset.documents={self.documents}: {line}; leave it out.")
 
 
 def suffix_of(path: Path) -> str:
@@ -341,17 +335,17 @@ def is_on_hub(path: str, data_dir: str | Path) -> bool:
     return not is_file and bool(HUB_ID.fullmatch(path))
 
 
-def _wrong_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
     check_plain(path, f"{name}={path}")
     if is_on_hub(path, data_dir):
         return
     if (found := find_file(path, data_dir)) is None:
         near = [each.name for each in Path(path).parent.glob("*")]
-        yield f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}"
-    elif found.is_dir():
+        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
+    if found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
-            yield f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file."
+            raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
-        yield f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz."
+        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")

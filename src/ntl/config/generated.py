@@ -1,11 +1,12 @@
 """Schemas of the generated data sets whose tests are broken down by difficulty (``ntl.data.sets.generated``)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ntl.config.data import DatasetConfig, rows
 from ntl.config.settings import setting, text_of
+from ntl.system.errors import UserError
 
 SENTENCE_WORDS = 8  # of every sentence of a needle's text
 MOST_WORDS = 1 << 17
@@ -37,14 +38,12 @@ class PolynomialConfig(GeneratedConfig):
     max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
         most, further = self.max_operations, self.extrapolate_operations
         if further <= most:
-            yield (
-                f"dataset.extrapolate_operations={further}: must be above dataset.max_operations={most}, or "
-                "extrapolation would test what was trained."
-            )
+            line = f"must be above dataset.max_operations={most}, or extrapolation would test what was trained."
+            raise UserError(f"dataset.extrapolate_operations={further}: {line}")
 
 
 @dataclass
@@ -74,12 +73,12 @@ class StarGraphConfig(GeneratedConfig):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
         needed = 1 + self.degree * (self.path_length - 1)
         if needed > self.nodes:
             paths = f"{self.degree} paths of {self.path_length} nodes"
-            yield f"dataset.nodes={self.nodes}: {paths} need {needed} labels; raise it."
+            raise UserError(f"dataset.nodes={self.nodes}: {paths} need {needed} labels; raise it.")
 
 
 @dataclass
@@ -92,11 +91,11 @@ class RecallConfig(GeneratedConfig):
     depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
         if not _differ(self.depths, 0, 100):
             given = text_of(self.depths)
-            yield f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one."
+            raise UserError(f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one.")
 
 
 @dataclass
@@ -110,11 +109,11 @@ class NeedleConfig(RecallConfig):
     lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
-        yield from not_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        _check_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
         if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
-            yield (
+            raise UserError(
                 f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the "
                 f"question and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
             )
@@ -129,9 +128,9 @@ class KeyValuesConfig(RecallConfig):
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
 
-    def wrong(self, data_dir: str) -> Iterator[str]:
-        yield from super().wrong(data_dir)
-        yield from not_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        _check_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
 
 
 def _differ(values: Sequence[int], least: int, most: int, step: int = 1) -> bool:
@@ -139,17 +138,16 @@ def _differ(values: Sequence[int], least: int, most: int, step: int = 1) -> bool
     return 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
 
 
-def not_rising(name: str, values: Sequence[int], further: Sequence[int], most: int, step: int = 1) -> Iterator[str]:
-    """What is wrong with two lists of multiples of ``step`` up to ``most``, the further ones above the others.
+def _check_rising(name: str, values: Sequence[int], further: Sequence[int], most: int, step: int = 1) -> None:
+    """UserError unless both lists have different multiples of ``step`` up to ``most``, the further above the others.
 
     ``name`` is the setting, and ``extrapolate_`` and it that of the further values.
     """
     kind = f"multiples of {step}" if step > 1 else "whole numbers"
     for key, given in ((name, values), (f"extrapolate_{name}", further)):
         if not _differ(given, step, most, step):
-            yield f"dataset.{key}={text_of(given)}: must be different {kind} of {step} to {most:,}, at least one."
+            line = f"must be different {kind} of {step} to {most:,}, at least one."
+            raise UserError(f"dataset.{key}={text_of(given)}: {line}")
     if min(further) <= max(values):
-        yield (
-            f"dataset.extrapolate_{name}={text_of(further)}: must be above dataset.{name}={text_of(values)}, or "
-            "extrapolation would test what was trained."
-        )
+        line = f"must be above dataset.{name}={text_of(values)}, or extrapolation would test what was trained."
+        raise UserError(f"dataset.extrapolate_{name}={text_of(further)}: {line}")
