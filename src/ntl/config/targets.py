@@ -48,11 +48,10 @@ def check_target(target: str, room: str, where: str) -> None:
         raise UserError(f"{where}={target}: not in {room}, and code from elsewhere is never called; put it there.")
 
 
-def check_name(name: str, where: str) -> str:
-    """The name, if it can be part of a file's name; else a UserError, as for ``../x``."""
+def check_name(name: str, where: str) -> None:
+    """UserError unless the name can be part of a file's name, as ``../x`` cannot."""
     if not NAME.fullmatch(name):
         raise UserError(f"{where}={name!r}: not a plain name of letters, digits and _ . + = - (it names files).")
-    return name
 
 
 def migrate_targets(values: Any, path: str = "") -> Any:
