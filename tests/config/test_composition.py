@@ -178,7 +178,6 @@ def test_a_base_has_the_model_the_data_and_the_seed_of_its_run_but_not_its_loss(
         (["base='loss=ce trainer.max_steps=40@41'"], "that run ends at step 40; name a step up to it"),
         (["base='loss=ce model=llama_tiny@5'"], "that run has another model, so its weights do not fit"),
         (["base='loss=ce base=some-id@5'"], "a base has no base of its own"),
-        (["keep_steps=[21]"], "keep_steps=.21.: choose steps of 1 to trainer.max_steps=20"),
         (
             ["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"],
             "an experiment sets what both runs share; name the base by its id",
@@ -224,13 +223,3 @@ def test_a_folder_without_choices_or_with_one_of_ours_is_refused(own: Path) -> N
     (own / "loss" / "ce.yaml").write_text("name: ce\n")
     with pytest.raises(UserError, match=r"ce\.yaml: loss=ce exists already; give the file another name\.$"):
         use(own)
-
-
-def test_xval_on_multiplication_is_as_in_the_paper(composed) -> None:
-    config = composed("experiment=xval_multiplication")
-    parts = (config.model, config.tokenizer, config.loss, config.objective, config.decoding, config.dataset)
-    assert [part.name for part in parts] == ["xval", "xval", "mse", "masked_number", "masked_number", "multiplication"]
-    dataset, trainer = config.dataset, config.trainer
-    assert (dataset.train_rows, dataset.validation_rows, dataset.test_rows_per_cell) == (780_000, 10_000, 20_000)
-    assert (trainer.lr, trainer.weight_decay, trainer.batch_size, trainer.max_steps) == (1e-4, 0.01, 32, 1_050_000)
-    assert (config.decoding.decimals, config.model.dropout, config.loss.weight) == (2, 0.1, 1.0)

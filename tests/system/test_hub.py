@@ -17,10 +17,6 @@ def fill(folder: Path, **files: str) -> Path:
     return folder
 
 
-def sharded(folder: Path, index: str, **files: str) -> Path:
-    return fill(folder / "m", config__json="{}", model__safetensors__index__json=index, **files)
-
-
 def names(paths: list[Path]) -> list[str]:
     return [path.name for path in paths]
 
@@ -38,7 +34,8 @@ def test_the_digest_by_hand(tmp_path: Path) -> None:
 
 def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None:
     index = json.dumps({"weight_map": {"a": "two.safetensors", "b": "one.safetensors", "c": "one.safetensors"}})
-    folder = sharded(tmp_path, index, one__safetensors="1", two__safetensors="2", trained__safetensors="3")
+    shards = {"one__safetensors": "1", "two__safetensors": "2", "trained__safetensors": "3"}
+    folder = fill(tmp_path / "m", config__json="{}", model__safetensors__index__json=index, **shards)
     expected = ["config.json", "model.safetensors.index.json", "one.safetensors", "two.safetensors"]
     assert names(weight_files(folder)) == expected
     (folder / "two.safetensors").unlink()
@@ -48,15 +45,17 @@ def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None
     assert names(weight_files(folder)) == ["config.json", "model.safetensors"]
 
 
-def test_a_broken_index_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^[^\n]*index\.json: cannot be read as JSON settings; fetch it again\.$"):
-        weight_files(sharded(tmp_path, "{"))
-
-
-def test_an_adapter_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    folder = fill(tmp_path / "m", config__json="{}", model__safetensors="", adapter_config__json="{}")
-    with pytest.raises(UserError, match=r"whose base model lies elsewhere; merge the two .*merge_and_unload"):
-        weight_files(folder)
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ({"model__safetensors__index__json": "{"}, r"index\.json: cannot be read as JSON settings; fetch it again\.$"),
+        ({"model__safetensors": "", "adapter_config__json": "{}"}, "merge the two .*merge_and_unload"),
+        ({}, r"neither model\.safetensors nor"),
+    ],
+)
+def test_a_folder_without_whole_weights_is_one_line(files: dict[str, str], line: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^[^\n]*{line}"):
+        require(str(fill(tmp_path / "m", config__json="{}", **files)))
 
 
 def test_a_tokenizer_s_files_are_those_that_are_read(tmp_path: Path) -> None:
@@ -68,12 +67,6 @@ def test_a_tokenizer_s_files_are_those_that_are_read(tmp_path: Path) -> None:
     assert names(tokenizer_files(folder)) == ["spiece.model", *expected[2:]]
     fill(folder, tokenizer__json="{}")
     assert names(tokenizer_files(folder)) == ["tokenizer.json", *expected[2:]]
-
-
-def test_a_folder_needs_a_config_and_weights(tmp_path: Path) -> None:
-    fill(tmp_path, config__json="{}")
-    with pytest.raises(UserError, match=r"neither model\.safetensors nor"):
-        require(str(tmp_path))
 
 
 def test_a_cached_model_is_named_by_its_commit_and_by_what_a_folder_of_the_same_files_is(
