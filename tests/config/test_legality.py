@@ -40,6 +40,9 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "dataset=multirc decoding.interval_rows=4": (
         "decoding.interval_rows=4 dataset=multirc: only numbers have intervals",
     ),
+    f"{TEXT} decoding.digits_only=false": (
+        "decoding.digits_only=false tokenizer.digits_only=true: it is the tokenizer's own setting",
+    ),
     "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
     f"{MTP} decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
     # Objectives.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from ntl.config import UserError, compose
+from ntl.config import UserError, compose, run_id
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.decoding import point
@@ -130,6 +130,27 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
         check_lengths(parts(f"model.n_positions={needed - 1}"))
     with pytest.raises(UserError, match="noisy_numbers test needs"):  # also for another decoding beside it
         check_lengths(parts(f"model.n_positions={needed}", "beside=median", f"beside.median.max_new_tokens={needed}"))
+
+
+def test_a_window_that_drafts_do_not_fit_into_is_told_before_training(parts) -> None:
+    made = parts("objective=mtp", "model.n_layer=2", "decoding=speculative")
+    needed = longest(made, "test", "question") + max_new_tokens(made)
+    made.model.config.sliding_window = needed
+    check_lengths(made)
+    made.model.config.sliding_window -= 1
+    with pytest.raises(UserError, match=rf"attends to the last {needed - 1} tokens, and .* have up to {needed};"):
+        check_lengths(made)
+
+
+@pytest.mark.parametrize("how", ["decoding=expectation", "beside=median"])
+def test_a_model_without_the_cache_of_a_decoding_is_told_before_training(how: str, settings) -> None:
+    """Also one of random weights."""
+    words = [word for word in settings() if not word.startswith("model.")]
+    config = compose([*words, "model=qwen2_tiny", "model.architecture=mamba", how])
+    config.model.settings = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
+    with pytest.raises(UserError, match="mamba has no cache of keys and values, which it needs; use decoding=greedy"):
+        train(config)
+    assert not (Path(config.output_dir) / run_id(config)).exists()
 
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")

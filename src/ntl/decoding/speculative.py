@@ -52,12 +52,7 @@ def speculate(
     heads, ends = config.heads or settings.heads, end_ids(model, tokenizer, also)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
-        needed, window = inputs["input_ids"].shape[1] + max_new_tokens, getattr(model.config, "sliding_window", None)
-        if window and needed > window:
-            raise UserError(
-                f"decoding={config.name}: the model attends to the last {window} tokens, and questions and answers "
-                f"have up to {needed}; use decoding=greedy."
-            )
+        check_window(config, model, inputs["input_ids"].shape[1] + max_new_tokens)
         rows = Rows(model, settings, heads, inputs, max_new_tokens, ends)
         with few_rows(model):
             while len(rows):
@@ -66,6 +61,16 @@ def speculate(
         return [Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in answers]
 
     return read
+
+
+def check_window(config: SpeculativeConfig, model: Any, needed: int) -> None:
+    """UserError where a question and its answer have more tokens together than the model attends to."""
+    window = getattr(model.config, "sliding_window", None)
+    if window and needed > window:
+        raise UserError(
+            f"decoding={config.name}: the model attends to the last {window} tokens, and questions and answers "
+            f"have up to {needed}; use decoding=greedy."
+        )
 
 
 def product(layer: Any, hidden: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import distributed
 from ntl import evaluation
 from ntl.config import DecodingConfig
 from ntl.config.data import FileConfig
-from ntl.config.decoding import NumberHeadConfig, TreeConfig
+from ntl.config.decoding import NumberHeadConfig, SpeculativeConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
@@ -25,6 +25,7 @@ from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
+from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import LEVEL, Calibration, least_answers
@@ -88,6 +89,9 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about, answer = parts.encoded(split).about, longest if split in decoded else 0
         question = about["longest_question"]
+        for decoding in decodings if answer else ():
+            if isinstance(decoding, SpeculativeConfig):
+                check_window(decoding, parts.model, question + (decoding.max_new_tokens or max_new_tokens(parts)))
         if parts.model.config.is_encoder_decoder:
             needed = max(question, about["longest_answer"], answer)
         else:

@@ -202,10 +202,10 @@ def _check_parts(parts: "RunParts") -> None:
             "that is scored, so the checkpoint is chosen on the examples that its scores are of."
         )
     for decoding in decodings.values():
-        splits = splits_of(parts, decoding)
-        if isinstance(decoding, TreeConfig) and config.model.pretrained:
-            # Not every model has the cache that it needs, which only trying tells.
-            decode_in_training(parts, decoding, [parts.encoded(splits[0])[0]])
+        # Built already now, so that it is told what the model, its tokenizer or its chat template does not allow. Not
+        # every model has the cache that a search by number needs, which only trying tells.
+        split = splits_of(parts, decoding)[0]
+        decode_in_training(parts, decoding, parts.encoded(split).first(1) if isinstance(decoding, TreeConfig) else [])
 
 
 def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
