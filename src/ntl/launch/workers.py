@@ -145,18 +145,15 @@ def _end_with_parent() -> None:
 def make_run(run: Run, target: str) -> str:
     """Call ``target`` with a run, its output in the run's log. Returns the error in one line, empty without one."""
     gc.collect()  # what the run before has left
-    with output_to(run.log):
-        try:
+    try:
+        with output_to(run.log):
             # Imported here, so that a failing import fails the run, with a traceback in its log.
             resolve_name(target)(run.config, overrides=list(run.overrides))
-            return ""
-        except KeyboardInterrupt:
-            raise
-        except Busy as error:  # nothing is added to the log of the process that is working on the run
-            return str(error)
-        except BaseException as error:  # a SystemExit in one run must not end the others
-            print_traceback()
-            return error_line(error)
+        return ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a SystemExit in one run must not end the others
+        return error_line(error)
 
 
 def error_line(error: BaseException) -> str:
@@ -167,7 +164,7 @@ def error_line(error: BaseException) -> str:
 
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
-    """Append everything that is printed inside to a file."""
+    """Append everything that is printed inside to a file, and the traceback of an error."""
     # File descriptors, not sys.stdout: C libraries and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
     saved = os.dup(1), os.dup(2)
@@ -176,6 +173,10 @@ def output_to(log: Path) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
     try:
         yield
+    except Exception as error:
+        if not isinstance(error, Busy):  # nothing is added to the log of the process that is working on the run
+            print_traceback()
+        raise
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -247,21 +248,18 @@ def train_job(raw: "DictConfig") -> None:
     config, overrides = config_of_job(raw)
     if int(os.environ.get("SLURM_RESTART_COUNT", "0")):  # requeued: its own checkpoint is the newest
         config.resume = "auto"
-    with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
-        try:
+    try:
+        with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
             from ntl.training.train import train
 
             train(config, overrides=overrides)
-        except Busy:
-            raise  # nothing is added to the log of the process that is working on the run
-        except KeyboardInterrupt:
-            # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
-            sys.exit(0 if rank else 1)
-        except Exception:
-            print_traceback()
-            if rank is not None:
-                sys.exit(1)  # else this task would end as if all was well, and the others wait for it
-            raise
+    except KeyboardInterrupt:
+        # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
+        sys.exit(0 if rank else 1)
+    except Exception:
+        if rank is not None:
+            sys.exit(1)  # else this task would end as if all was well, and the others wait for it
+        raise
 
 
 def _rank_of_task() -> int | None:
