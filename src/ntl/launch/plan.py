@@ -22,7 +22,6 @@ from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import BASES, find_base, not_kept
 
-OUTPUTS = Path("outputs")  # where runs go by default
 OWN_TABLE = "write a table of your own, table=FILE.yaml."
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")  # its weights, its tokenizer
 
@@ -75,14 +74,14 @@ class Run:
         return 0
 
 
-def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> list[Run]:
-    """The runs of these overrides that are still to be made, each once.
+def plan_runs(runs: Iterable[Sequence[str]], outputs: Path) -> list[Run]:
+    """The runs of these overrides that are still to be made in ``outputs``, each once.
 
-    ``outputs`` replaces the ``output_dir`` of the configs. UserError, or an error of Hydra, for an invalid config.
+    UserError, or an error of Hydra, for an invalid config.
     """
     found: dict[str, Run] = {}
     for words in runs:
-        words = (*words, f"output_dir={quote(literal(str(outputs)))}") if outputs else tuple(words)
+        words = (*words, f"output_dir={quote(literal(str(outputs)))}")
         config = compose(words)
         run = Run(run_id(config), config, words)
         found[run.id] = _both(found[run.id], run) if run.id in found else run
@@ -198,5 +197,4 @@ def _base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
 
 def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
     """The missing runs, each once, without those that have a record in ``outputs`` already."""
-    words = [words for demand in demanded for words in demand.missing]
-    return plan_runs(words, None if outputs == OUTPUTS else outputs)
+    return plan_runs([words for demand in demanded for words in demand.missing], outputs)
