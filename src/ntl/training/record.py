@@ -29,7 +29,7 @@ from ntl.system.errors import needs
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, packages, peak_memory_bytes
 from ntl.system.secrets import redact, redacted
-from ntl.training.checkpoints import is_first
+from ntl.training.checkpoints import is_first, say
 from ntl.training.decode import described
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
@@ -72,9 +72,6 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
 class ProgressLines(TrainerCallback):
     """Prints lines such as ``step 250/500  loss 1.2340  ce 1.1000  ntl 0.4000  31.0 steps/s  8 s left``."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock: rate and remaining time count from the first step of this process."""
         self.started = self.last_line = time.monotonic()
@@ -91,7 +88,7 @@ class ProgressLines(TrainerCallback):
         rate = done / (now - self.started)
         left = (state.max_steps - state.global_step) / rate
         shown = "  ".join(f"{name} {logs[name]:.4f}" for name in ("loss", "ce", "ntl") if name in logs)
-        self.say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
+        say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
 
 
 class MetricsFile(TrainerCallback):

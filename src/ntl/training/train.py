@@ -145,7 +145,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
             say(line)
     tracker.start(config, folder, parameters(parts.model))
     trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
-    trainer.add_callback(ProgressLines(say))
+    trainer.add_callback(ProgressLines())
     if config.probe_steps:
         trainer.add_callback(Probe(parts, config.probe_steps, folder / METRICS))
     if config.trainer.max_steps:
