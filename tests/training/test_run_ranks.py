@@ -75,33 +75,6 @@ def on_ranks(settings, tmp_path: Path) -> Callable[..., Ranks]:
     return make
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("accumulated", "implementation"), [pytest.param(1, "auto", marks=pytest.mark.soak), (2, "linear")]
-)
-def test_two_ranks_compute_what_one_process_does(accumulated: int, implementation: str, on_ranks, small) -> None:
-    shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
-    batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
-    ranks = on_ranks(2, "plain", "two", *shared, *batches, f"loss.implementation={implementation}")
-    said = ranks.run()
-    assert said.count("decoded test: 30 examples") == said.count("Record: ") == 1
-
-    one, two = train(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, ranks.folder
-    for line, expected in zip(read_metrics(two / METRICS), read_metrics(one / METRICS), strict=True):
-        assert line == pytest.approx(expected, rel=1e-5)
-    records = [read_record(folder / "record.json") for folder in (one, two)]
-    assert [record.num_devices for record in records] == [1, 2]
-    assert [record.examples_seen for record in records] == [160, 160]
-    assert records[0].tokens_seen == records[1].tokens_seen
-    assert records[0].metrics["validation/ce"] == pytest.approx(records[1].metrics["validation/ce"], rel=1e-5)
-    assert records[0].predictions_sha256 == records[1].predictions_sha256
-    checkpoint, damaged = newest_whole(two / "checkpoints")
-    assert (checkpoint and checkpoint.name, damaged) == ("checkpoint-10", [])
-    manifest = json.loads((two / "checkpoints" / "checkpoint-5" / "manifest.json").read_text())
-    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(manifest)
-    assert [path.name for path in two.parent.iterdir()] == [two.name]
-
-
 @pytest.mark.soak
 def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(on_ranks) -> None:
     # 7 steps a log line: the interruption cuts one in two.
@@ -133,16 +106,21 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(folder / "checkpoints" / "checkpoint-10" / "model.safetensors")
 
 
+ACCUMULATED = ["trainer.batch_size=4", "trainer.accumulation_steps=2", "loss.implementation=linear"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [pytest.param("float64", marks=pytest.mark.soak), "float64,shard"])
-def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ranks) -> None:
+@pytest.mark.parametrize(
+    ("how", "more"), [("float64", ACCUMULATED), ("float64,shard", ["trainer=fsdp", "trainer.batch_size=8"])]
+)
+def test_two_ranks_compute_what_one_process_does(how: str, more: list[str], on_ranks) -> None:
     """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
-    shared = ["loss=ntl_was", "trainer.max_steps=10", "trainer.save_steps=5"]
-    sharded = "trainer=fsdp" if "shard" in how else "trainer=ddp"
-    two = on_ranks(2, how, "two", *shared, sharded, "trainer.batch_size=8")
+    shared = ["loss=ntl_was", "trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
+    two = on_ranks(2, how, "two", *shared, *more)
     one = on_ranks(1, "float64", "one", *shared, "trainer.batch_size=16")
-    for ranks in (one, two):
-        ranks.run()
+    one.run()
+    said = two.run()
+    assert said.count("decoded test: 30 examples") == said.count("Record: ") == 1
     for line, expected in zip(read_metrics(two.folder / METRICS), read_metrics(one.folder / METRICS), strict=True):
         assert line == pytest.approx(expected, rel=1e-6)
     weights, expected_weights = _weights(two.folder), _weights(one.folder)
@@ -151,7 +129,13 @@ def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ran
         assert tensor.dtype == torch.float64
         torch.testing.assert_close(tensor, expected_weights[name], rtol=1e-6, atol=1e-9)
     records = [read_record(ranks.folder / "record.json") for ranks in (one, two)]
+    assert [record.num_devices for record in records] == [1, 2]
+    assert [record.examples_seen for record in records] == [160, 160]
+    assert records[0].tokens_seen == records[1].tokens_seen
     assert records[0].predictions_sha256 == records[1].predictions_sha256
+    manifest = json.loads((two.folder / "checkpoints" / "checkpoint-5" / "manifest.json").read_text())
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(manifest)
+    assert [path.name for path in two.folder.parent.iterdir()] == [two.folder.name]
 
 
 @pytest.mark.slow
