@@ -88,6 +88,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
     ),
     "trainer.early_stopping=2": ("set trainer.best=loss, or another validation metric",),
     f"{FSDP} trainer.optim=adafactor": ("trainer.optim=adafactor trainer.parallel=fsdp: sharded weights need one of",),
+    f"{FSDP} trainer.max_tokens_per_batch=40": ("all processes need equally many passes",),
     f"{FSDP} trainer.max_steps=0": ("nothing is trained; use trainer=ddp",),
     f"{FSDP} trainer.eval_decoded=true": ("set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp",),
     # What was typed and would change the run's id alone, or is not what nobody typed.

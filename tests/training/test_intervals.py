@@ -35,8 +35,6 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
 def test_too_few_validation_rows_are_told_before_training(small) -> None:
     with pytest.raises(UserError, match=r"decoding\.interval_rows=8: intervals of 90% need 9 validation answers"):
         train(small("decoding.interval_rows=8"))
-    with pytest.raises(UserError, match=r"decoding\.interval_rows=10 dataset=multirc: only numbers have intervals"):
-        compose(["dataset=multirc", "decoding.interval_rows=10"])
 
 
 def told(folder: Path, answer: str, *words: str) -> list[str]:
