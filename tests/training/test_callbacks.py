@@ -43,18 +43,11 @@ def _after_a_step(stop: StopOnSignal) -> tuple[bool, bool]:
 
 
 @pytest.mark.parametrize("number", callbacks.SIGNALS)
-def test_the_step_is_finished_saved_and_the_last(number: signal.Signals) -> None:
+def test_the_step_is_finished_saved_and_the_last_and_a_second_signal_acts_at_once(number: signal.Signals) -> None:
     with StopOnSignal() as stop:
         assert _after_a_step(stop) == (False, False)
         signal.raise_signal(number)
-        assert stop.received == number
-        assert _after_a_step(stop) == (True, True)
-
-
-def test_a_second_signal_acts_at_once() -> None:
-    with StopOnSignal() as stop:
-        signal.raise_signal(signal.SIGINT)
-        assert stop.received == signal.SIGINT
+        assert (stop.received, _after_a_step(stop)) == (number, (True, True))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

@@ -46,18 +46,7 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, n
     assert newest_whole(tmp_path) == (older, [newer])
 
 
-def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
-    for step in (5, 10, 15, 20):
-        _checkpoint(tmp_path, step)
-    for broken, keep, kept in ((20, 2, [15, 10]), (None, 1, [15]), (15, 1, [15])):
-        if broken:
-            (tmp_path / f"checkpoint-{broken}" / "manifest.json").unlink()
-        if newest := newest_whole(tmp_path)[0]:
-            prune(newest, keep)
-        assert _steps(tmp_path) == kept
-
-
-def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
+def test_the_newest_stay_by_step_not_by_name(tmp_path: Path) -> None:
     for step in (9, 100, 20):
         _checkpoint(tmp_path, step)
     (tmp_path / "checkpoint-best").mkdir()

@@ -1,7 +1,6 @@
 """From decoded text to predictions.jsonl, and finished runs that are restored and decoded again."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,39 +56,11 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
         for index, row in enumerate(rows)
     ]
     assert (header["dataset"], header["metrics"], header["decoding"]["batch_size"]) == ("noisy_numbers", "number", 7)
+    # One more for the end token. The length comes from the training answers.
+    assert max_new_tokens(made) == longest(made, "train", "answer") + 1 + EXTRA_TOKENS == calls[0]["max_new_tokens"]
+    assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
     assert scores.metrics["test/unparsable"] == 0.5
     assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in list(rows)[::2]) / 30
-
-
-def test_a_models_own_generation_config_has_no_effect_and_is_said(settings, finished: Path, tmp_path: Path) -> None:
-    """In a folder of weights, as published ones bring it."""
-    weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
-    model = ["model=hf", "scale=tiny", "tokenizer=digit"]
-    model += [f"model.path={weights}", f"tokenizer.path={finished / 'tokenizer'}"]
-    # Shapes are those of the weights.
-    words = [word for word in settings(*model) if not word.startswith("model.n_")]
-
-    def decode() -> tuple[list[str], str]:
-        said: list[str] = []
-        decode_splits(RunParts(compose(words), said.append), ["test"], path := tmp_path / "predictions.jsonl")
-        return [line["prediction"] for line in read_predictions(path)[1]], "\n".join(said)
-
-    greedy, _ = decode()
-    own = {"suppress_tokens": [4, 5], "num_beams": 2, "eos_token_id": 9}
-    (weights / "generation_config.json").write_text(json.dumps(own))
-    again, told = decode()
-    assert again == greedy
-    assert "generation config has num_beams=2, suppress_tokens=[4, 5], which is not used." in told
-
-
-def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path) -> None:
-    made = parts(dataset="multiplication")
-    # One more for the end token.
-    length = longest(made, "train", "answer") + 1 + EXTRA_TOKENS
-    assert max_new_tokens(made) == length
-    decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
-    assert calls[0]["max_new_tokens"] == length
-    assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
 
 
 def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

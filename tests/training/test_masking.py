@@ -51,17 +51,6 @@ def _masked(masking: Masking, batch: dict[str, Tensor], step: int = 0, first_row
     return batch["input_ids"] != before
 
 
-def test_what_may_be_masked_is_masked_and_nothing_else_changes() -> None:
-    """With fraction 1 by hand: all but the document's start, the last position and the padding."""
-    batch = _batch(rows=2, width=6, lengths=(6, 4))
-    labels = batch["labels"].clone()
-    counts = _masking(fraction=1.0)(batch, step=3, first_row=0, examples=torch.arange(2))
-    assert batch["input_ids"].tolist() == [[END, MASK, MASK, MASK, MASK, 7], [END, MASK, MASK, 5, PAD, PAD]]
-    assert counts.tolist() == [6, 10]
-    assert torch.equal(batch["labels"], labels)
-    assert batch["attention_mask"].tolist() == [[1] * 6, [1] * 4 + [0] * 2]
-
-
 def _long(rows: int, width: int) -> dict[str, Tensor]:
     ids = torch.full((rows, width), 5)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -104,14 +93,16 @@ EXAMPLES = [_example([5, 6], [10, 11, 12]), _example([7], [20])]
 
 def test_copies_by_hand() -> None:
     """An answer of three tokens has a copy, one of one token has none; with fraction 1 all of the copy is masked."""
-    for copy, ids, labels in (
+    for copy, tokens, ids, labels in (
         (
             "separate",
+            13,
             [[5, 6, 10, 11, 12, PAD], [7, 20, PAD, PAD, PAD, PAD], [5, 6, MASK, MASK, MASK, END]],
             [[IGNORED, 10, 11, 12, END, IGNORED], [20, END, *[IGNORED] * 4], [IGNORED, 10, 11, 12, IGNORED, IGNORED]],
         ),
         (
             "concatenate",
+            14,
             [[5, 6, 10, 11, 12, END, 5, 6, MASK, MASK, MASK, END], [7, 20, *[PAD] * 10]],
             [[IGNORED, 10, 11, 12, END, IGNORED, IGNORED, 10, 11, 12, IGNORED, IGNORED], [20, END, *[IGNORED] * 10]],
         ),
@@ -120,7 +111,7 @@ def test_copies_by_hand() -> None:
         collate = training_collator(CausalCollator(PAD), masking.config)
         batch = collate(EXAMPLES)
         assert collate.longest_input({"longest_answer": 4, "longest_example": 6}) == len(ids[0])
-        masking(batch, step=0, first_row=0, examples=torch.arange(2))
+        assert masking(batch, step=0, first_row=0, examples=torch.arange(2)).tolist() == [3, tokens]
         assert {name: each.tolist() for name, each in batch.items()} == {
             "input_ids": ids,
             "attention_mask": [[int(token != PAD) for token in row] for row in ids],

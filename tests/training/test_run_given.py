@@ -83,6 +83,7 @@ def test_the_checkpoint_is_the_given_folder_with_other_weights(
     assert (checkpoint / "chat_template.jinja").read_bytes() == (folder / "chat_template.jinja").read_bytes()
     printed = capsys.readouterr()
     assert ("writes several digits as one token" in printed.out + printed.err) == (name == "llama3")
+    assert "the model's own generation config has do_sample=True, temperature=0.6, which is not used." in printed.out
     model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(checkpoint).eval(),
         AutoTokenizer.from_pretrained(checkpoint),
