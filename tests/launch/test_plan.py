@@ -87,13 +87,6 @@ def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Pat
         demands([table], "tiny", [], seeds=[2, 3])
 
 
-def test_a_run_of_two_tables_is_one(make_table: MakeTable, tmp_path: Path) -> None:
-    pair = demands([make_table("one", 1, 2), make_table("two", 2, 3)], "tiny", [])
-    assert len(pair[0].runs.keys() & pair[1].runs.keys()) == 2
-    ids = [run.id for run in runs_to_make(pair, tmp_path)]
-    assert len(ids) == len(set(ids)) == 6
-
-
 @pytest.mark.slow
 def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable) -> None:
     lines, table = list[str](), make_table("small", 1)
