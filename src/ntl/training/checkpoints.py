@@ -22,6 +22,7 @@ from ntl.config.identity import deciding
 from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results import read_record
+from ntl.results.match import leaves
 from ntl.results.record import RECORD
 from ntl.system.errors import Busy, UserError
 from ntl.system.files import is_locked, lock, remove_parts, sha256_changes, sha256_of, sync, write_atomically
@@ -301,14 +302,10 @@ def check_start(checkpoint: Path, made_of: Mapping[str, str], bf16: bool) -> Non
         )
 
 
-def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+def _differences(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
     """Return name -> (before, now) of each setting that differs; a setting that is missing has its default."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return {} if before == now else {path: (before, now)}
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in {*before, *now}:
-        found |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
-    return found
+    old, new = ({name: value for name, value in leaves(each).items() if value != {}} for each in (before, now))
+    return {name: (old.get(name), new.get(name)) for name in {*old, *new} if old.get(name) != new.get(name)}
 
 
 def _listed(changed: Mapping[str, tuple[Any, Any]]) -> str:
