@@ -7,6 +7,7 @@ import json
 import math
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -149,10 +150,8 @@ class StopOnSignal(TrainerCallback):
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "StopOnSignal":
-        try:
+        with suppress(ValueError):  # only the main thread may install handlers; in another, signals keep their effect
             self._previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
-        except ValueError:  # only the main thread may install handlers; in another, signals keep their effect
-            self._previous = {}
         return self
 
     def __exit__(self, *error: object) -> None:
