@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from ntl.config import Config, compose
+from ntl.config import Config, UserError, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training.predictor import predict
@@ -64,6 +64,17 @@ def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     assert all(
         row["covered"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
     )
+
+
+def test_a_template_that_opens_answers_is_told_before_training(
+    settings: Callable[..., Config], chat_tokenizer, tmp_path: Path
+) -> None:
+    """A decoding by number reads an answer from its first token."""
+    chat_tokenizer(opening="<think>\n\n</think>\n\n").save_pretrained(tmp_path / "tokenizer")
+    words = ["decoding=expectation", f"tokenizer.path={tmp_path / 'tokenizer'}", f"output_dir={tmp_path / 'outputs'}"]
+    with pytest.raises(UserError, match=r"decoding=expectation dataset\.format=chat: the chat template writes '<"):
+        train(settings(*words))
+    assert not list((tmp_path / "outputs").glob("*/*"))
 
 
 @pytest.mark.slow
