@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2380, "objectives": 1275, "training": 2764, "numbers": 600, "tokenizers": 670, "models": 1086},
-    **{"data": 3415, "decoding": 1084, "evaluation": 1398, "results": 3535, "launch": 790, "benchmarks": 945},
-    **{"config": 2607, "system": 747},
+    **{"losses": 2375, "objectives": 1273, "training": 2761, "numbers": 600, "tokenizers": 680, "models": 1077},
+    **{"data": 3416, "decoding": 1063, "evaluation": 1392, "results": 3528, "launch": 786, "benchmarks": 945},
+    **{"config": 2601, "system": 747},
 }
 MAX_FILES = 143
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
