@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from ntl.config.composition import register
 from ntl.config.folders import CONFIG_DIR
 from ntl.launch import workers
+from ntl.system.errors import Busy
 
 pytest.importorskip("submitit")
 
@@ -59,10 +60,16 @@ def task() -> Iterator[None]:
 
 @pytest.mark.usefixtures("task")
 @pytest.mark.parametrize(
-    ("error", "rank", "code"), [(KeyboardInterrupt(), 0, 1), (KeyboardInterrupt(), 5, 0), (ValueError("x"), 5, 1)]
+    ("error", "rank", "code"),
+    [(KeyboardInterrupt(), 0, 1), (KeyboardInterrupt(), 5, 0), (ValueError("x"), 5, 1), (Busy("x"), 0, 1)],
 )
 def test_a_task_is_a_rank_and_its_error_ends_all_but_an_interrupt_does_not(
-    error: BaseException, rank: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException,
+    rank: int,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def train(config: Any, overrides: Any) -> None:
         raise error
@@ -75,6 +82,7 @@ def test_a_task_is_a_rank_and_its_error_ends_all_but_an_interrupt_does_not(
     with pytest.raises(SystemExit) as caught:
         workers.train_job(config)
     assert caught.value.code == code
+    assert workers.error_line(error) in capfd.readouterr().err or isinstance(error, KeyboardInterrupt)
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
     assert [os.environ[name] for name in names] == [str(rank), "1", "8", "4", "gpu07"]
     # accelerate takes the device of the local rank, which is none of one.

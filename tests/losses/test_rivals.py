@@ -290,6 +290,8 @@ def test_what_a_kind_needs() -> None:
             NumberTokenLoss(DIGITS, shift=False, kind=name)
     with pytest.raises(ValueError, match="ntil counts numbers or rows, others count digits"):
         ce_ntl(LOGITS, LABELS, VOCAB, kind="ntil+number_level")
+    with pytest.raises(ValueError, match="they cannot be one mean"):
+        NumberTokenLoss(DIGITS, shift=False, kind="ntil+was")
     both = torch.ones(8, 2)
     with pytest.raises(ValueError, match="ntil knows numbers by their labels: give it one weight for each label"):
         ce_ntl(LOGITS, LABELS, VOCAB, kind="ntil", loss_weights=both)

@@ -125,16 +125,18 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
         "worst": sorted(wrong, key=lambda row: math.inf if math.isnan(row["error"]) else -row["error"]),
         "typical": sorted(wrong, key=lambda row: sample_key(row["id"])),
     }
-    asked, splits = _questions(path.parent, wrong), dict.fromkeys(row["split"] for row in rows)
+    splits = dict.fromkeys(row["split"] for row in rows)
+    chosen = {
+        name: {split: [row for row in order if row["split"] == split][:count] for split in splits}
+        for name, order in orders.items()
+    }
+    asked = _questions(path.parent, [row for part in chosen.values() for found in part.values() for row in found])
 
     def told(row: Row) -> Row:
         row = {**row, "question": asked[row["split"], row["id"]]}
         return {name: row[name] for name in TOLD} | {"error": json_value(row["error"])}
 
-    return {
-        name: {split: [told(row) for row in order if row["split"] == split][:count] for split in splits}
-        for name, order in orders.items()
-    }
+    return {name: {split: [*map(told, found)] for split, found in part.items()} for name, part in chosen.items()}
 
 
 def _of_numbers(rows: list[Row]) -> list[float | None]:

@@ -173,8 +173,9 @@ def output_to(log: Path) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, Busy):  # nothing is added to the log of the process that is working on the run
+    except BaseException as error:
+        # Of Busy nothing is added to the log of the process that is working on the run.
+        if not isinstance(error, Busy | KeyboardInterrupt):
             print_traceback()
         raise
     finally:
@@ -256,8 +257,9 @@ def train_job(raw: "DictConfig") -> None:
     except KeyboardInterrupt:
         # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
         sys.exit(0 if rank else 1)
-    except Exception:
+    except Exception as error:
         if rank is not None:
+            print(error_line(error), file=sys.stderr)  # of another process's run nothing is in the log
             sys.exit(1)  # else this task would end as if all was well, and the others wait for it
         raise
 

@@ -96,9 +96,11 @@ def ce_ntl(
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
-    counts = [each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
-    base_count = counts[0] if base_count is None else torch.as_tensor(base_count)
-    number_count = counts[1] if number_count is None else torch.as_tensor(number_count)
+    if base_count is None or number_count is None:
+        counts = [each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
+        base_count = counts[0] if base_count is None else base_count
+        number_count = counts[1] if number_count is None else number_count
+    base_count, number_count = torch.as_tensor(base_count), torch.as_tensor(number_count)
     one = torch.ones((), device=inputs.device)
     over = (base_count, number_count) if reduction == "mean" else (one, one)
 

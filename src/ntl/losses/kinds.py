@@ -98,7 +98,7 @@ class Terms:
     def of(cls, kind: str, weight: float, options: Mapping[str, Any]) -> "Terms":
         """Create the terms for kinds joined by "+", such as "was", "gce" or "gce+was_cdf".
 
-        Raises ValueError for an unknown kind or option.
+        Raises ValueError for an unknown kind or option, and for kinds that cannot be joined.
         """
         known, names = kinds(), kind.split("+")
         if unknown := [name for name in names if name not in known]:
@@ -114,9 +114,10 @@ class Terms:
             raise ValueError(f"kind {kind!r} needs the option {lacking[0]!r}")
         if len(bases) > 1:
             raise ValueError(f"kind {kind!r} has more than one base: {', '.join(each.name for each in bases)}")
-        return cls(
-            _bound(bases[0], options), tuple(_bound(each, options) for each in chosen if not each.is_base), weight
-        )
+        numbers = [each for each in chosen if not each.is_base]
+        if len(numbers) > 1 and (own := [each.name for each in numbers if each.counted is not None]):
+            raise ValueError(f"{own[0]} counts numbers or rows, others count digits: they cannot be one mean")
+        return cls(_bound(bases[0], options), tuple(_bound(each, options) for each in numbers), weight)
 
     def number(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the sum of ``numbers``, of which there must be at least one."""
@@ -158,15 +159,12 @@ class Terms:
 
         The number loss counts the number labels, or where it is one with `LossKind.counted`, what that says.
         """
-        labelled, counted = labels != ignore_index, is_number(labels, number_vocab, ignore_index)
-        for loss in self.numbers:
+        labelled, count = labels != ignore_index, is_number
+        for loss in self.numbers:  # at most one has it, see `of`
             kind = kind_of(loss)
             if kind is not None and kind.counted is not None:
-                if len(self.numbers) > 1:
-                    raise ValueError(
-                        f"{kind.name} counts numbers or rows, others count digits: they cannot be one mean"
-                    )
-                counted = kind.counted(labels, number_vocab, ignore_index, **loss.keywords)
+                count = partial(kind.counted, **loss.keywords)
+        counted = count(labels, number_vocab, ignore_index)
         return (labelled, counted) if weights is None else (weights[0], weights[1] * counted)
 
 

@@ -119,7 +119,7 @@ class MultiToken:
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         # Of rows without labels a Trainer gathers all outputs but these.
         ignored = getattr(model.config, "keys_to_ignore_at_inference", ["past_key_values"])
-        model.config.keys_to_ignore_at_inference = [*ignored, AHEAD]
+        model.config.keys_to_ignore_at_inference = [*dict.fromkeys([*ignored, AHEAD])]  # a saved model has it already
         model.register_forward_pre_hook(self._begin)
         if kind != "shared":
             Decoder(model).blocks[-1].register_forward_hook(self._record, with_kwargs=True)
