@@ -96,8 +96,9 @@ def _draw(
 
 # ---- all comparisons
 
-COLOURS = {"small": "#0072B2", "published": "#D55E00"}
+COLOURS = {"published models": "#D55E00", "small models": "#0072B2"}
 EDGE = 100.0  # percent; what lies beyond is drawn as an arrow
+Line = tuple[str, str, Cell]  # a claim, a task of it, and what is seen there
 
 
 def _percent(cell: Cell) -> tuple[float, float, float]:
@@ -111,35 +112,48 @@ def _percent(cell: Cell) -> tuple[float, float, float]:
 
 
 def draw_forest(source: Source) -> Drawing | None:
-    """A line for each claim and task at the largest scale that ran. None where no comparison has an interval."""
+    """A line for each claim and task at the largest scale that ran, published models above small ones.
+
+    None where no comparison has an interval.
+    """
     verdicts = load_verdicts()
     ran_at = {record.config.get("scale", {}).get("name") for record in source.records}
-    specs = [
-        table_spec(name) for name in sorted({cell.table for each in verdicts.claims for cell in each.cells} - {""})
-    ]
+    specs = [*map(table_spec, sorted({cell.table for each in verdicts.claims for cell in each.cells} - {""}))]
     tables = [build_table(spec, source.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
-    names, cells, first_of_claim, left = list[str](), list[Cell](), list[int](), 0
-    for verdict in judge(verdicts, tables, source.results / "benchmarks"):
-        if verdict.spec.whose is Whose.beyond:
-            continue
-        shown = [
-            (task, cell) for task, cell in verdict.tasks.items() if cell.scale and cell.effect and cell.effect.gain
-        ]
-        tested = [(task, cell) for task, cell in shown if cell.outcome is not Outcome.not_testable]
-        left += len(shown) - len(tested)
-        first_of_claim += [len(cells)] if tested else []
-        claim = f"{verdict.spec.name}: "
-        names += [f"{claim * (not n)}{task}, {cell.scale}" for n, (task, cell) in enumerate(tested)]
-        cells += [cell for _, cell in tested]
-    if not cells:
+    lines = [
+        (verdict.spec.name, task, cell)
+        for verdict in judge(verdicts, tables, source.results / "benchmarks")
+        for task, cell in verdict.tasks.items()
+        if verdict.spec.whose is not Whose.beyond and cell.scale and cell.effect and cell.effect.gain
+    ]
+    tested = [line for line in lines if line[-1].outcome is not Outcome.not_testable]
+    by_kind: dict[str, list[Line]] = {kind: [] for kind in COLOURS}
+    for line in tested:
+        by_kind["published models" if line[-1].scale in ("real", "paper") else "small models"].append(line)
+    by_kind = {kind: found for kind, found in by_kind.items() if found}
+    if not by_kind:
         return None
-    figure, (axes,) = panels(6.75, 1.0 + 0.17 * len(cells), 1)
+    heights = [*map(len, by_kind.values())]
+    figure, parts = panels(PAGE, 0.2 + 0.7 * len(heights) + 0.17 * sum(heights), 1, len(heights), height_ratios=heights)
+    for axes, (kind, found) in zip(parts, by_kind.items(), strict=True):
+        _draw_lines(axes, found, COLOURS[kind])
+        axes.set_title(kind, loc="left")
+    cells = [cell for _, _, cell in tested]
+    counts = {outcome: sum(cell.outcome is outcome for cell in cells) for outcome in Outcome}
+    shown = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
+    return finish(source, figure, n=str(len(cells)), found=shown, left=str(len(lines) - len(tested)))
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line], colour: str) -> None:
+    """A line for each claim, task and cell; the first of a claim has its name."""
     axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
     axes.axvline(0, color="#555555", linewidth=1)
-    for place in first_of_claim[1:]:
-        axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
-    for place, cell in enumerate(cells):
-        colour = COLOURS["published" if cell.scale in ("real", "paper") else "small"]
+    names = list[str]()
+    for place, (claim, task, cell) in enumerate(lines):
+        first = not place or claim != lines[place - 1][0]
+        names.append(f"{claim}: {task}, {cell.scale}" if first else f"{task}, {cell.scale}")
+        if place and first:
+            axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
         mean, *ends = _percent(cell)
         low, high = (min(max(end, -EDGE), EDGE) for end in ends)
         axes.plot([low, high], [place, place], "-", color=colour, linewidth=1.5)
@@ -149,15 +163,10 @@ def draw_forest(source: Source) -> Drawing | None:
         if abs(mean) <= EDGE:
             fill = "white" if cell.spec.after else colour
             axes.plot([mean], [place], "o", color=colour, markerfacecolor=fill, markersize=4)
-    for kind, colour in COLOURS.items():
-        axes.plot([], [], "o-", color=colour, label=f"{kind} models")
     axes.set_xlim(-EDGE, EDGE)
     axes.grid(axis="x")
-    axes.set_xlabel("gain: of errors in log points, of rates in percent (right: better)")
+    axes.set_xlabel("gain: errors in log points, rates in percent")
     name_rows(axes, names)
-    counts = {outcome: sum(cell.outcome is outcome for cell in cells) for outcome in Outcome}
-    found = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-    return finish(source, figure, legend=2, n=str(len(cells)), found=found, left=str(left))
 
 
 # ---- Figure 4
