@@ -111,6 +111,10 @@ def _percent(cell: Cell) -> tuple[float, float, float]:
     return unit * cell.effect.column.better.value * cell.effect.summary.mean, unit * low, unit * high
 
 
+def _kind(cell: Cell) -> str:
+    return "published models" if cell.scale in ("real", "paper") else "small models"
+
+
 def draw_forest(source: Source) -> Drawing | None:
     """A line for each claim and task at the largest scale that ran, published models above small ones.
 
@@ -127,10 +131,7 @@ def draw_forest(source: Source) -> Drawing | None:
         if verdict.spec.whose is not Whose.beyond and cell.scale and cell.effect and cell.effect.gain
     ]
     tested = [line for line in lines if line[-1].outcome is not Outcome.not_testable]
-    by_kind: dict[str, list[Line]] = {kind: [] for kind in COLOURS}
-    for line in tested:
-        by_kind["published models" if line[-1].scale in ("real", "paper") else "small models"].append(line)
-    by_kind = {kind: found for kind, found in by_kind.items() if found}
+    by_kind = {kind: found for kind in COLOURS if (found := [line for line in tested if _kind(line[-1]) == kind])}
     if not by_kind:
         return None
     heights = [*map(len, by_kind.values())]
@@ -138,10 +139,9 @@ def draw_forest(source: Source) -> Drawing | None:
     for axes, (kind, found) in zip(parts, by_kind.items(), strict=True):
         _draw_lines(axes, found, COLOURS[kind])
         axes.set_title(kind, loc="left")
-    cells = [cell for _, _, cell in tested]
-    counts = {outcome: sum(cell.outcome is outcome for cell in cells) for outcome in Outcome}
+    counts = {outcome: sum(cell.outcome is outcome for _, _, cell in tested) for outcome in Outcome}
     shown = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-    return finish(source, figure, n=str(len(cells)), found=shown, left=str(len(lines) - len(tested)))
+    return finish(source, figure, n=str(len(tested)), found=shown, left=str(len(lines) - len(tested)))
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line], colour: str) -> None:
