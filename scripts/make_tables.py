@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"no table has the scale {chosen.scale!r}: choose from {', '.join(scales)}")
     records, shown = load_records(folders), [chosen.scale] if chosen.scale else scales
     tables = [build_table(spec, records, scale) for spec in specs for scale in spec.scales if scale in shown]
-    texts = pages(tables, PAGE, README) if chosen.pages else {}  # before anything is written
+    texts = pages(tables, records, PAGE, README) if chosen.pages else {}  # before anything is written
     write_tables(tables, chosen.out)
     for path, text in texts.items():
         write_text(path, text)

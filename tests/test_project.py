@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2375, "objectives": 1273, "training": 2761, "numbers": 600, "tokenizers": 680, "models": 1077},
-    **{"data": 3416, "decoding": 1074, "evaluation": 1396, "results": 3537, "launch": 788, "benchmarks": 945},
+    **{"data": 3416, "decoding": 1074, "evaluation": 1396, "results": 3615, "launch": 788, "benchmarks": 945},
     **{"config": 2601, "system": 747},
 }
 MAX_FILES = 143

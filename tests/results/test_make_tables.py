@@ -47,4 +47,4 @@ def test_a_readme_without_a_place_for_results(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("no marks", encoding="utf-8")
     with pytest.raises(UserError, match=r"README\.md: the results go between .*, which are not there; add them\.$"):
-        pages([], tmp_path / "page.md", readme)
+        pages([], [], tmp_path / "page.md", readme)

@@ -229,3 +229,10 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
             raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
         found[record.seed] = record
     return dict(sorted(found.items()))
+
+
+def replications(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
+    """The records of a row's configuration in seeds that the row does not have, which other tables ran, by seed."""
+    words = tuple(word for word in plan.overrides if not word.startswith("beside"))
+    seeds = {record.seed for record in records} - {*plan.seeds}
+    return row_records(replace(plan, overrides=words, seeds=tuple(seeds)), records)

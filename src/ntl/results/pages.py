@@ -7,6 +7,7 @@ from pathlib import Path
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results.effects import ALPHA, Outcome
 from ntl.results.figures.spec import FigureSpec, figure_specs
+from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
 from ntl.results.table import Table
 from ntl.results.verdicts import Verdict, Whose, judge, learnt, load_verdicts
@@ -17,7 +18,7 @@ TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is compu
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"
 
 
-def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
+def pages(tables: Sequence[Table], records: Sequence[RunRecord], page: Path, readme: Path) -> dict[Path, str]:
     """The texts of ``results/README.md`` and of README by their paths. UserError: README has no place for results."""
     with one_line_errors("read", readme):
         before, begun, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
@@ -25,7 +26,7 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     spec = load_verdicts()
-    verdicts = judge(spec, tables)
+    verdicts = judge(spec, tables, records)
     sentences = learnt(spec, verdicts)
     text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences)}\n{END}{after}"
     return {page: results_page(verdicts, sentences, tables), readme: text}
@@ -55,7 +56,7 @@ def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str
         for each in verdicts:
             if each.spec.whose is whose:
                 share = each.said.removeprefix(each.outcome.value)
-                names.setdefault((each.outcome, bool(share)), []).append(escape(f"{each.spec.name}{share}"))
+                names.setdefault((each.outcome, " of " in share), []).append(escape(f"{each.spec.name}{share}"))
         parts = [
             f"**{outcome.value}{' on some tasks' * in_part}** {'; '.join(names[outcome, in_part])}"
             for outcome in Outcome
@@ -68,14 +69,13 @@ def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str
 
 
 def _corrected(verdicts: Sequence[Verdict]) -> str:
-    found = [
-        (cell.corrected, f"{each.spec.name} ({cell.outcome.value})")
-        for each in verdicts
-        for cell in each.cells
-        if cell.corrected is not None
-    ]
-    below = "; ".join(name for p, name in found if p < ALPHA)
-    lead = f"After Holm's correction over the {len(found)} testable primary comparisons of these claims"
+    found = [(cell, each.spec.name) for each in verdicts for cell in each.cells if cell.corrected is not None]
+    testable = [each for each in found if each[0].outcome is not Outcome.not_testable]
+    named = [f"{name} ({cell.outcome.value})" for cell, name in testable if (cell.corrected or 0.0) < ALPHA]
+    below, family = "; ".join(named), max((cell.family for cell, _ in found), default=0)
+    lead = (
+        f"After Holm's correction over the {family} primary comparisons that our tables name and that have an interval"
+    )
     lead += f", p is below {ALPHA} for"
     return escape(f"{lead}: {below}." if below else f"{lead} none.")
 
@@ -128,7 +128,7 @@ def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:
         for cell in verdict.cells:
             if cell.effect is not None:
                 where = f"{cell.spec.task}, {cell.place}: {escape(cell.what)}"
-                yield f"- {where}: {escape(cell.text)}: **{cell.outcome.value}**"
+                yield f"- {where}: {escape(cell.text)}: **{cell.outcome.value}{', n = 3' * cell.few}**"
         if lacking := [f"{cell.spec.task} (`{cell.scale}`)" for cell in verdict.cells if cell.effect is None]:
             yield f"- not run: {', '.join(lacking)}"
         yield ""

@@ -27,12 +27,19 @@ def outcome_of(
     """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
 
     Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
-    have to beat them, in the column ``gate``: an arm that learns nothing is a result. Two seeds have no interval.
+    have to beat them, in the column ``gate`` or, where none is scored there, in the first that ``more`` is scored in:
+    an arm that learns nothing is a result. Two seeds have no interval.
     """
     if found.summary.too_few:
         return Outcome.not_run, ""
-    values = [(row.spec.label, row.values.get(gate.metric, {})) for row in groups[0] if row.is_heuristic]
-    known = [(name, value) for name, scores in values for value in scores.values() if value is not None]
+    scores = {row.spec.label: row.values.get(gate.metric, {}).values() for row in groups[0] if row.is_heuristic}
+    known = [(name, value) for name, values in scores.items() for value in values if value is not None]
+    if (
+        not known
+        and (others := [metric for scores in more.values() for metric in scores])
+        and gate.metric not in others
+    ):
+        gate = ColumnSpec(others[0])
     known += [(name, scores[gate.metric]) for name, scores in more.items() if gate.metric in scores]
     best = max(known, key=lambda each: gate.better.value * each[1], default=None)
     base = [by_seed(gate.metric, row.records) for rows in groups for row in rows if row.spec.role is Role.baseline]
@@ -134,6 +141,11 @@ class Table:
     @property
     def rows(self) -> list[Row]:
         return [row for block in self.blocks for row in block.rows]
+
+    @property
+    def primary(self) -> Effect | None:
+        """The effect that the table is made for; None without a run of a common seed."""
+        return next((each.effect for block in self.blocks for each in block.differences if each.primary), None)
 
     @property
     def num_records(self) -> int:
@@ -303,7 +315,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     first, second, header = row.spec.label, against.spec.label, endpoint.words
     if (found := row.over(against, endpoint, band=spec.band)) is None:
         return f"No run of a common seed of {first} and {second} yet."
-    group = [each for each in block.rows if each.spec.group in (row.spec.group, "")]
+    group = [each for each in block.rows if each.spec.group == row.spec.group or each.spec.constant]
     outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
     leads = {
         Outcome.not_run: f"Fewer than three seeds, so no interval: {first} against {second} in {header}",
@@ -316,7 +328,7 @@ def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heurist
     }
     after = found.power if outcome is Outcome.inconclusive else ""
     commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
-    if any(commit.startswith(tuple(spec.seen)) for commit in commits):
-        after += "; named after these runs"
+    if seen := sum(commit.startswith(tuple(spec.seen)) for commit in commits):
+        after += f"; named after {'these' if seen == len(commits) else f'{seen} of these {len(commits)}'} runs"
     within = f" ({row.spec.group})" if row.spec.group else ""
     return f"{leads[outcome]}{within}: {found.text}{after}."

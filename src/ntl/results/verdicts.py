@@ -13,7 +13,9 @@ from omegaconf import MISSING
 from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import COVERED, Better
 from ntl.results.effects import Effect, Outcome, Summary, effect, holm
+from ntl.results.match import replications
 from ntl.results.notes import model_name
+from ntl.results.record import RunRecord
 from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, check_pair, read_typed, table_spec
 from ntl.results.table import Row, Table, by_seed, outcome_of
 from ntl.system.errors import UserError
@@ -126,8 +128,10 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``primary``: the comparison that its table is made for, whose ``band`` it has; ``corrected`` is then its p among all
-    of those, which for ``no_worse`` is that against a loss of the band.
+    ``effect`` is of all published seeds of the two configurations; ``parts`` says what those of the table and those of
+    other tables show. ``planned`` is the effect of the table's own seeds where the comparison is the one that the table
+    is made for, whose ``band`` it has; ``corrected`` is its p among the ``family`` of all of those, which for
+    ``no_worse`` is that against a loss of the band.
     ``heuristic`` is what the baseline does not beat where the outcome is "not testable"; ``covered`` says what a
     decoding by number has found of the probability, where that is a part.
     """
@@ -139,12 +143,19 @@ class Cell:
     effect: Effect | None
     outcome: Outcome
     heuristic: str = ""
-    primary: bool = False
+    planned: Effect | None = None
     band: float = BAND
     no_worse: bool = False
     corrected: float | None = None
     said: str = ""
     covered: str = ""
+    parts: str = ""
+    family: int = 0
+
+    @property
+    def few(self) -> bool:
+        """Whether the outcome rests on three seeds, the fewest that have an interval."""
+        return self.effect is not None and self.effect.summary.n == 3
 
     @property
     def short(self) -> str:
@@ -161,10 +172,10 @@ class Cell:
             why = self.effect.power
         after = "; added when the records had been seen" if self.spec.after else ""
         p = ""
-        if self.corrected is not None:
+        if self.corrected is not None and self.outcome is not Outcome.not_testable:
             against = f" against a loss of {self.band:.0%}" * self.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
-        return f"{self.said or self.effect.text}{p}{why}{self.covered}{after}"
+        return f"{self.said or self.effect.text}{self.parts}{p}{why}{self.covered}{after}"
 
 
 @dataclass(frozen=True)
@@ -194,17 +205,19 @@ class Verdict:
 
     @property
     def said(self) -> str:
-        """The outcome, and how many of the tasks that ran have it, where not all."""
+        """The outcome, how many of the tasks that ran have it, where not all, and whether it rests on three seeds."""
         ran = [cell for cell in self.tasks.values() if cell.effect is not None]
-        same = sum(cell.outcome is self.outcome for cell in ran)
-        return self.outcome.value if same == len(ran) or not same else f"{self.outcome.value} ({same} of {len(ran)})"
+        same = [cell for cell in ran if cell.outcome is self.outcome]
+        share = f" ({len(same)} of {len(ran)})" if 0 < len(same) < len(ran) else ""
+        return f"{self.outcome.value}{share}{', n = 3' if same and all(cell.few for cell in same) else ''}"
 
     @property
     def by_task(self) -> str:
         """``supported: multiplication (hour); contradicted: arithmetic (hour)``, those that decide first."""
         found: dict[Outcome, list[str]] = {}
         for task, cell in self.tasks.items():
-            found.setdefault(cell.outcome, []).append(f"{task} ({cell.scale})".removesuffix(" ()"))
+            beside = ", ".join([*filter(None, [cell.scale]), *["n = 3"] * cell.few])
+            found.setdefault(cell.outcome, []).append(f"{task} ({beside})".removesuffix(" ()"))
         return "; ".join(f"{each.value}: {', '.join(found[each])}" for each in Outcome if each in found)
 
 
@@ -216,10 +229,10 @@ def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:
         return None
     part = spec.scales[table.scale]
     names = [part.labels.get(group, group) for group in cell.groups if not part.groups or group in part.groups]
-    return [{row.spec.label: row for row in block.rows if row.spec.group in (name, "")} for name in names] or None
+    return [{r.spec.label: r for r in block.rows if r.spec.group == name or r.spec.constant} for name in names] or None
 
 
-def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
+def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequence[RunRecord]) -> Cell | None:
     if (rows := _rows(cell, table)) is None:
         return None
     block, base_metric = table.spec.blocks[cell.block], cell.against_metric or cell.metric
@@ -227,8 +240,12 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     wanted = table.spec.primary_of(table.scale)
     primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
     band = wanted.band if primary else BAND
-    base = [by_seed(base_metric, each[cell.against].records) for each in rows]
-    found = effect(column, base, [by_seed(cell.metric, each[cell.row].records) for each in rows], band)
+    own = [(each[cell.against].records, each[cell.row].records) for each in rows]
+    here, others, found = _pooled(column, (base_metric, cell.metric), own, _replicated(rows, cell, records), band)
+    parts = ""
+    if here and others:
+        of_here, of_others = (f"n = {part.summary.n}: {part.short}" for part in (here, others))
+        parts = f" (in this table {of_here}; in others {of_others})"
     what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
@@ -238,7 +255,35 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table) -> Cell | None:
     gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
     covered = _covered(rows, (cell.row, cell.metric), (cell.against, base_metric))
-    return Cell(cell, table.scale, place, what, found, *outcome, primary, band, claim.no_worse, covered=covered)
+    planned = here if primary else None
+    return Cell(
+        cell, table.scale, place, what, found, *outcome, planned, band, claim.no_worse, covered=covered, parts=parts
+    )
+
+
+Runs = Sequence[tuple[Mapping[int, RunRecord], Mapping[int, RunRecord]]]  # of each group, by seed: base and other
+
+
+def _replicated(rows: Sequence[Mapping[str, Row]], cell: CellSpec, records: Sequence[RunRecord]) -> Runs:
+    """The runs of both rows that other tables made; no pair mixes processors."""
+    found = []
+    for each in rows:
+        base, other = (replications(each[label].plan, records) for label in (cell.against, cell.row))
+        same = [seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device]
+        found.append(({seed: base[seed] for seed in same}, {seed: other[seed] for seed in same}))
+    return found
+
+
+def _pooled(
+    column: ColumnSpec, metrics: tuple[str, str], own: Runs, others: Runs, band: float
+) -> tuple[Effect | None, Effect | None, Effect | None]:
+    """The effects of a table's own runs, of those of other tables, and of both together."""
+    both = [({**a, **c}, {**b, **d}) for (a, b), (c, d) in zip(own, others, strict=True)]
+    sides = [
+        [[by_seed(name, pair[i]) for pair in runs] for i, name in enumerate(metrics)] for runs in (own, others, both)
+    ]
+    here, there, every = (effect(column, base, other, band) for base, other in sides)
+    return here, there, every
 
 
 def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
@@ -281,11 +326,13 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     return Cell(cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
 
 
-def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHMARKS) -> list[Verdict]:
-    """Every claim with its cells, whose links lead from ``results/``.
+def judge(
+    spec: VerdictsSpec, tables: Sequence[Table], records: Sequence[RunRecord] = (), benchmarks: Path = BENCHMARKS
+) -> list[Verdict]:
+    """Every claim with its cells, whose links lead from ``results/``; ``records``: among which replications are found.
 
-    The p of the primary comparisons that test a claim and are testable are corrected by Holm's method over all of them
-    that have an interval, by the t test: an exact p is never below 2 / 2^n, which no correction over many survives.
+    The p of all primary comparisons that tables name and that have an interval, testable or not, are corrected together
+    by Holm's method, by the t test: an exact p is never below 2 / 2^n, which no correction over many survives.
     """
     found = []
     for claim in spec.claims:
@@ -293,25 +340,26 @@ def judge(spec: VerdictsSpec, tables: Sequence[Table], benchmarks: Path = BENCHM
         for cell in claim.cells:
             of_table = [table for table in tables if table.name == cell.table]
             shown = [table for table in of_table if table.scale in (cell.scales or [table.scale])]
-            cells += [_table_cell(claim, cell, table) for table in shown]
+            cells += [_table_cell(claim, cell, table, records) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
     every = [cell for verdict in found for cell in verdict.cells]
-    tested = [
-        (cell, p)
-        for cell in every
-        if cell.primary and cell.effect and cell.outcome is not Outcome.not_testable
-        if (p := cell.effect.p(not cell.no_worse)) is not None
-    ]
-    for (cell, _), corrected in zip(tested, holm([p for _, p in tested]), strict=True):
-        cell.corrected = corrected
+    tested = [(cell, cell.planned.p(not cell.no_worse)) for cell in every if cell.planned]
+    claimed = {(cell.spec.table, cell.scale) for cell, _ in tested}
+    unclaimed = [table.primary for table in tables if table.primary and (table.name, table.scale) not in claimed]
+    tested += [(None, primary.p(says_better=True)) for primary in unclaimed]
+    known = [(cell, p) for cell, p in tested if p is not None]
+    for (cell, _), corrected in zip(known, holm([p for _, p in known]), strict=True):
+        if cell:
+            cell.corrected, cell.family = corrected, len(known)
     return found
 
 
 def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
     """The sentences on what was learnt, with the numbers of their cells.
 
-    UserError: a sentence names no cell, or rests on an outcome that the records no longer have.
+    UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or a claim is supported
+    or contradicted on a task that sentences name, and none of them rests on it.
     """
     cells = {f"{each.spec.name}/{task}": cell for each in verdicts for task, cell in each.tasks.items()}
     found = []
@@ -327,4 +375,15 @@ def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
                 )
         text = sentence.text.format_map({name: cells[name].short for name in named})
         found.append(" ".join(text.split()))
+    held = {name for sentence in spec.learnt for name in sentence.holds}
+    tasks = {cells[name].spec.task for name in held}
+    decided = {Outcome.supported, Outcome.contradicted}
+    lost = [
+        name for name, cell in cells.items() if cell.outcome in decided and cell.spec.task in tasks and name not in held
+    ]
+    if lost:
+        raise UserError(
+            f"{VERDICTS}: learnt: no sentence rests on {lost[0]} ({cells[lost[0]].outcome.value}): "
+            "write one that is true of it, or name it in the `holds` of one that is"
+        )
     return found

@@ -126,7 +126,7 @@ def draw_forest(source: Source) -> Drawing | None:
     tables = [build_table(spec, source.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
     lines = [
         (verdict.spec.name, task, cell)
-        for verdict in judge(verdicts, tables, source.results / "benchmarks")
+        for verdict in judge(verdicts, tables, source.records, source.results / "benchmarks")
         for task, cell in verdict.tasks.items()
         if verdict.spec.whose is not Whose.beyond and cell.scale and cell.effect and cell.effect.gain
     ]
