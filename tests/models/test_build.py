@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
@@ -114,6 +115,25 @@ def test_growing_keeps_every_row(checkpoint: Path, made, tokenizer: PreTrainedTo
     assert (grown.config.pad_token_id, grown.config.eos_token_id) == (0, 1)
     ids = torch.arange(10)[None]
     torch.testing.assert_close(grown.transformer(ids)[0], stock.transformer(ids)[0], rtol=0, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("settings", [{}, {"tie_word_embeddings": False}, None])
+def test_growing_keeps_a_head_of_its_own(settings: dict[str, bool] | None, made, logits, tmp_path: Path) -> None:
+    """Though the config says that it is tied, as that of every T5 does, also of version 1.1, which has such a head."""
+    name, auto = ("gpt2_tiny", AutoModelForCausalLM) if settings is None else ("t5_tiny", AutoModelForSeq2SeqLM)
+    shape = {"decoder_start_token_id": 0, "num_layers": 1} if settings is not None else {"n_layer": 1, "n_embd": 48}
+    torch.manual_seed(0)
+    stock = auto.from_config(AutoConfig.for_model(name[:-5], vocab_size=11, **shape, **settings or {})).eval()
+    stock.lm_head.weight = torch.nn.Parameter(torch.randn_like(stock.lm_head.weight))
+    stock.save_pretrained(tmp_path)
+    grown = made(name, folder=tmp_path)
+    assert embedding_rows(grown) == 16
+    checked_lm_head(grown)
+    grown.save_pretrained(tmp_path / "grown")
+    for model in (grown, auto.from_pretrained(tmp_path / "grown").eval()):
+        assert model.config.tie_word_embeddings
+        torch.testing.assert_close(logits(model)[..., :11], logits(stock), rtol=1e-5, atol=1e-5)
 
 
 def test_missing_pickled_or_broken_weights_are_one_line(checkpoint: Path, made) -> None:

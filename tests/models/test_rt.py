@@ -120,11 +120,13 @@ def test_every_row_of_a_t5_stays(rt: PreTrainedTokenizerFast, tmp_path: Path) ->
     t5: Any = transformers.T5ForConditionalGeneration(
         transformers.T5Config(vocab_size=20, dropout_rate=0.1, decoder_start_token_id=0, **TINY)
     )
+    t5.lm_head.weight = torch.nn.Parameter(torch.randn(20, 16))  # that of version 1.1 is not tied
     t5.save_pretrained(tmp_path / "t5")
     model: Any = build(_tiny(pretrained=True, path=str(tmp_path / "t5"), log_scale=False), tokenizer=rt)
     embedding = model.get_input_embeddings()
     assert embedding.weight.shape == (336, 16)
     assert embedding.weight[:20].equal(t5.shared.weight)
+    assert model.lm_head.weight[:20].equal(t5.lm_head.weight)
     assert 0.8 < embedding.weight[20:].std() < 1.2  # as T5 makes rows
     state = model.state_dict()
     assert all(state[name].equal(tensor) for name, tensor in t5.state_dict().items() if "block" in name)

@@ -206,6 +206,8 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     Special tokens are replaced if the tokenizer's end token is none of theirs: it is not the checkpoint's tokenizer.
     """
     if len(tokenizer) > embedding_rows(model):
+        # A head of its own stays, though the config may say that it is tied, as that of every T5 does.
+        model._tied_weights_keys = model.all_tied_weights_keys
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     if tokenizer.eos_token_id not in own_end_ids(model):
         for settings in (model.config, *([model.generation_config] if model.can_generate() else [])):
