@@ -53,14 +53,17 @@ def test_no_parameters_nothing_saved_and_values_that_a_type_does_not_round() -> 
     assert loss.state_dict() == {}
     held = torch.nn.ModuleList([loss]).to(torch.bfloat16)
     assert loss.token_values.tolist() == [1000.5, 3.25, 70001.0]
-    assert loss.cost is not None
-    assert torch.equal(loss.cost, squashed_cost(vocab.token_values, 3.0))
+    assert torch.equal(loss.options["cost"], squashed_cost(vocab.token_values, 3.0))
     given, labels = logits(4), torch.tensor([[1, 2, 3, 0, 1, 1, 2]] * 2)
     for again in (held[0], copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
         assert again(given, labels).item() == loss(given, labels).item()
     moved = loss.to("meta")
-    assert {buffer.device.type for buffer in moved.buffers()} == {"meta"}
+    assert {each.device.type for each in (*moved.buffers(), moved.options["cost"])} == {"meta"}
     assert moved.number_vocab.min_logits == 4
+    table = torch.randn(13, 2)
+    for embedding, device in ((table, "meta"), (torch.nn.Parameter(table), "cpu")):  # a model moves its own
+        emo = NumberTokenLoss(DIGITS, shift=False, kind="emo", embedding=embedding).to("meta")
+        assert emo.options["embedding"].device.type == device
     assert NumberTokenLoss(DIGITS.to("meta"), shift=True).number_vocab.min_logits == 13
     assert "kind='was', weight=0.3, shift=False" in repr(loss)
 
@@ -205,11 +208,9 @@ def test_squash_bounds_the_number_loss() -> None:
     # Uniform over 12 number tokens. For the label 0, 66,666,666 costs 3 and all others cost 1, up to rounding.
     parts = loss.parts(torch.zeros(1, 13), torch.tensor([0]))
     assert parts.number.sum.item() == pytest.approx((9 * 1 + 1 * (1 + 2 * 2023 / 66666665) + 3) / 12)
-    assert loss.cost is not None
-    assert torch.equal(loss.cost, squashed_cost(loss.token_values, 3.0))
+    assert torch.equal(loss.options["cost"], squashed_cost(loss.token_values, 3.0))
     again = made(kind="was_vocab", squash=5.0)
-    assert again.cost is not None
-    assert again.cost.max() == 5.0
+    assert again.options["cost"].max() == 5.0
 
 
 def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:

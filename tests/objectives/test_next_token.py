@@ -8,7 +8,8 @@ import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
+from ntl.config.folders import choices
 from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms
@@ -65,6 +66,27 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
     assert found[0][2][3] == int(((ids >= 3) & (ids < 13)).sum())
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"mse", "expected_error"}))
+def test_the_constants_of_a_loss_move_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the device of the labels: on another one, a cost matrix that stayed behind is an error."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # masks in place of indices, as on a GPU
+    network = model("gpt2").to("meta")
+    config, known = compose([f"loss={name}"]).loss, {"point_id": 2, "embedding": network.lm_head.weight}
+    objective, ids = next_token(network, terms_of(config, VOCAB, known)), torch.ones(2, 4, dtype=int, device="meta")
+
+    def constants() -> list[torch.Tensor]:
+        objective(ids, ids, ids, counts=objective.count(ids)).total.backward()
+        options = [
+            value for each in (objective.terms.base, *objective.terms.numbers) for value in each.keywords.values()
+        ]
+        return [objective.number_vocab.values, *(each for each in options if isinstance(each, torch.Tensor))]
+
+    first = constants()
+    assert len(first) == 1 + (name in ("ntl_was_squashed", "emo"))
+    assert all(each.is_meta for each in first)
+    assert all(one is other for one, other in zip(first, constants(), strict=True))
 
 
 def test_an_option_that_only_a_run_knows() -> None:

@@ -5,14 +5,14 @@ Each loss is registered by one line below its function. All modules of this pack
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ntl.losses.rows import NumberRows, Weights, is_number
 from ntl.numbers import NumberVocabulary
@@ -119,6 +119,11 @@ class Terms:
             raise ValueError(f"{own[0]} counts numbers or rows, others count digits: they cannot be one mean")
         return cls(_bound(bases[0], options), tuple(_bound(each, options) for each in numbers), weight)
 
+    def to(self, device: torch.device) -> "Terms":
+        """Return the same terms with their constants, such as a cost matrix, on the device."""
+        base, *numbers = (partial(each.func, **moved(each.keywords, device)) for each in (self.base, *self.numbers))
+        return replace(self, base=base, numbers=tuple(numbers))
+
     def number(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the sum of ``numbers``, of which there must be at least one."""
         total = self.numbers[0](*args, **kwargs)
@@ -166,6 +171,13 @@ class Terms:
                 count = partial(kind.counted, **loss.keywords)
         counted = count(labels, number_vocab, ignore_index)
         return (labelled, counted) if weights is None else (weights[0], weights[1] * counted)
+
+
+def moved(options: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return the options with their tensors on the device, but a parameter as it is: its model moves it."""
+    fixed = {name: each for name, each in options.items() if isinstance(each, Tensor)}
+    fixed = {name: each.to(device) for name, each in fixed.items() if not isinstance(each, nn.Parameter)}
+    return {**options, **fixed}
 
 
 def _bound(kind: LossKind, options: Mapping[str, Any]) -> partial[Tensor]:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ntl.losses.joint import ce_ntl, linear_ce_ntl
-from ntl.losses.kinds import Terms, kinds
+from ntl.losses.kinds import Terms, kinds, moved
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
@@ -49,7 +49,6 @@ class NumberTokenLoss(nn.Module):
     values: Tensor
     token_ids: Tensor
     token_values: Tensor
-    cost: Tensor | None
     implementation: str
 
     def __init__(
@@ -79,7 +78,6 @@ class NumberTokenLoss(nn.Module):
         self._terms = Terms.of(kind, weight, options)
         for name in ("values", "token_ids", "token_values"):
             self.register_buffer(name, getattr(number_vocab, name), persistent=False)
-        self.register_buffer("cost", options.pop("cost", None), persistent=False)
         self.min_logits, self.vocab_size = number_vocab.min_logits, number_vocab.vocab_size
         self.kind, self.weight, self.shift, self.ignore_index = kind, weight, shift, ignore_index
         self.implementation, self.inplace, self.options = implementation, inplace, options
@@ -276,7 +274,6 @@ class NumberTokenLoss(nn.Module):
         arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": self.number_vocab}
         arguments |= {name: getattr(self, name) for name in ("kind", "weight", "implementation", "ignore_index")}
         arguments |= self.options
-        arguments |= {} if self.cost is None else {"cost": self.cost}
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
             items = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
@@ -316,6 +313,7 @@ class NumberTokenLoss(nn.Module):
         super()._apply(fn, recurse)
         for name, buffer in exact.items():  # move the buffers, but do not round them as a model's bfloat16() would
             self._buffers[name] = buffer.to(self._buffers[name].device)  # type: ignore[union-attr]
+        self.options = moved(self.options, self.values.device)
         return self
 
 

@@ -106,8 +106,7 @@ class MultiToken:
         if loss is None:
             vocab, terms = NumberVocabulary.without_numbers(embedding_rows(model)), Terms.of("ce", 0.0, {})
         else:
-            vocab, cost = loss.number_vocab, {} if loss.cost is None else {"cost": loss.cost}
-            terms = Terms.of(loss.kind, loss.weight, {**loss.options, **cost})
+            vocab, terms = loss.number_vocab, Terms.of(loss.kind, loss.weight, loss.options)
             # Fused from hidden states: without the logits of the heads.
             terms = replace(terms, implementation=loss.implementation.replace("fused", "linear"))
         self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)

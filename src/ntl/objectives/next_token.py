@@ -127,6 +127,7 @@ class NextToken(nn.Module):
             total = joint.total + mean(aux_sum, cast(Tensor, counts)[0])
             return joint._replace(total=total, aux_sum=aux_sum.detach())
         self._diagnose(partial(number_rows, logits_BTV), labels)
+        self._number_vocab_on(labels.device)  # and the constants of the terms
         terms, number = self.terms, self.terms.number if self.terms.numbers else ntl_was
         of_base, of_number = checked_weights(loss_weights, logits_BTV, labels, IGNORE_INDEX) or (None, None)
         ce_sum = self._sum(terms.base, logits_BTV, labels, of_base)
@@ -208,5 +209,5 @@ class NextToken(nn.Module):
 
     def _number_vocab_on(self, device: torch.device) -> NumberVocabulary:
         if self.number_vocab.values.device != device:
-            self.number_vocab = self.number_vocab.to(device)
+            self.number_vocab, self.terms = self.number_vocab.to(device), self.terms.to(device)
         return self.number_vocab
