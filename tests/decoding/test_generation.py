@@ -1,15 +1,20 @@
 """Greedy and beam search against step-by-step references, and the order of the answers."""
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from transformers import GenerationConfig
-from tree_models import END, MODELS, PAD, TreeTokenizer, answers
+from tree_models import END, MODELS, NAMES, PAD, TreeTokenizer, answers
 
 from ntl.config import DecodingConfig
+from ntl.config.decoding import TreeConfig
 from ntl.decoding.batches import Answer
+from ntl.decoding.tree import reads_masks
+from ntl.system.errors import Diverged
 
 QUESTIONS = [[2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3]]
 LENGTH = 5
@@ -54,6 +59,28 @@ def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(model
         assert [answer.token_ids for answer in found] == expected
         texts = [TreeTokenizer().decode([token for token in each if token > END]).strip() for each in expected]
         assert [answer.text for answer in found] == texts
+
+
+@pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"_target_": "ntl.decoding.point.median", "num_beams": 9}])
+def test_logits_that_are_not_finite_are_no_answer(how: dict[str, Any]) -> None:
+    """In the second step; a token whose logit is -inf cannot come, and all others can."""
+
+    def found(value: float) -> list[Answer]:
+        model, steps = MODELS["decoder"](), itertools.count()
+
+        def spoil(model: Any, given: Any, output: Any) -> None:
+            if not torch.is_grad_enabled() and next(steps) == 1:
+                output.logits[-1, -1, NAMES.index("x")] = value
+
+        config = (TreeConfig if "_target_" in how else DecodingConfig)(name="x", batch_size=2, **how)
+        reads_masks(model)
+        model.register_forward_hook(spoil)
+        return answers(model, config, [[2, 3]])
+
+    for value in (math.nan, math.inf):
+        with pytest.raises(Diverged, match="NaN or infinite; take another checkpoint"):
+            found(value)
+    assert found(-math.inf)[0].text == found(-1e4)[0].text
 
 
 OWN = [

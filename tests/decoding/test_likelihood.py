@@ -12,6 +12,7 @@ from ntl.config.decoding import LikelihoodConfig
 from ntl.data.collate import CausalCollator
 from ntl.decoding import decode
 from ntl.decoding.likelihood import PIECES, Piece
+from ntl.system.errors import Diverged
 
 # Ids 0 to 9 are the digits, 10 is a word, 11 the end token and padding.
 WORD, END = 10, 11
@@ -45,10 +46,10 @@ class _Model(torch.nn.Module):
         return SimpleNamespace(logits=self.table[input_ids] + 5)
 
 
-def scored(*examples: dict[str, Any]) -> list[list[Piece]]:
+def scored(*examples: dict[str, Any], of_6: float = 0.125) -> list[list[Piece]]:
     answers = decode(
         LikelihoodConfig(name="likelihood", batch_size=len(examples)),
-        model=_Model({END: {WORD: 0.5, 4: 0.25, 6: 0.125}, WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6}, 4: {END: 0.9}}),
+        model=_Model({END: {WORD: 0.5, 4: 0.25, 6: of_6}, WORD: {3: 0.4, 5: 0.2, WORD: 0.4 - 1e-6}, 4: {END: 0.9}}),
         tokenizer=_Tokenizer(),
         examples=examples,
         collate=CausalCollator(END),
@@ -79,3 +80,11 @@ def test_by_hand() -> None:
     rest = 0.125 / 9
     mean = (4 * 0.25 + 6 * 0.125 + rest * (45 - 10)) / (0.375 + 8 * rest)
     assert last == Piece(8, 1, pytest.approx(math.log(4), abs=1e-6), 1, 0, 0.0, pytest.approx(abs(mean - 4), abs=1e-5))
+
+
+def test_logits_that_are_not_finite_are_told() -> None:
+    """But not a token that cannot come."""
+    assert scored(example(END, [4], 0, 1), of_6=0.0)[0][0].ce == pytest.approx(math.log(4), abs=1e-6)
+    for value in (math.nan, math.inf):
+        with pytest.raises(Diverged, match="NaN or infinite"):
+            scored(example(END, [4], 0, 1), of_6=value)

@@ -19,6 +19,7 @@ from ntl.decoding import speculative
 from ntl.decoding.speculative import SPECULATION, few_rows, product
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Decoder, Heads, add_heads
+from ntl.system.errors import Diverged
 
 V = 5
 ARCHITECTURES = ["gpt2", "llama", "qwen2", "granite", "qwen3_5_text"]
@@ -132,6 +133,13 @@ def test_rows_that_are_done_leave_the_batch(kind: str) -> None:
     assert sizes == [sum(each > done for each in forwards) for done in range(max(forwards))]
     assert sizes[-1] < sizes[0] == 5
     assert found == [_decoded(model, [question], limit=10, batch=1)[0] for question in asked]
+
+
+def test_logits_that_are_not_finite_are_told() -> None:
+    model = copy.deepcopy(_model("llama", "independent", 2))
+    model.lm_head.weight.data[3] = torch.nan
+    with pytest.raises(Diverged, match="NaN or infinite"):
+        _decoded(model, [[2, 4]], limit=3, batch=1)
 
 
 @pytest.mark.parametrize("kind", ["causal", "sequential"])

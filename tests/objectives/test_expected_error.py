@@ -111,6 +111,14 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
     assert joint.total.shape == (5,)
 
 
+def test_a_loss_that_is_not_finite_is_returned() -> None:
+    """A trainer stops at it, and names the step: no error of the search comes before that."""
+    objective, given = wrapped(decoder(rows=len(NAMES))), of_a_decoder()
+    objective.model.transformer.wte.weight.data[NAMES.index("7")] = torch.nan
+    for mode in (True, False):
+        assert objective.train(mode)(**given).total.isnan().any()
+
+
 @pytest.mark.parametrize(("make", "given"), [(decoder, of_a_decoder()), (encoder_decoder, of_an_encoder())])
 def test_a_prompt_is_read_once(make: Any, given: dict[str, Tensor]) -> None:
     """And a decoder keeps it once: the prefixes of an example are one row."""

@@ -9,7 +9,7 @@ import torch
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.targets import build
 from ntl.data.chat import Chat
-from ntl.system.errors import UserError
+from ntl.system.errors import Diverged, UserError
 
 # A plain dict, as answers are pickled between processes.
 NOTHING: Mapping[str, Any] = {}
@@ -32,6 +32,16 @@ def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> s
     ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
     # Some published tokenizers would otherwise take out the space before a point, which a label has.
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+
+
+def checked(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits (..., V), or predictions with V = 1, of which -inf alone may be infinite, but not a whole row.
+
+    Diverged: there is NaN or inf, which leaves nothing to decode.
+    """
+    if not logits.amax(-1).isfinite().all():
+        raise Diverged("a logit or prediction of the model is NaN or infinite; take another checkpoint, or float32.")
+    return logits
 
 
 Example = Mapping[str, Any]

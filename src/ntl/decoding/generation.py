@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig
 
 from ntl.config.decoding import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read, text_of_answer
+from ntl.decoding.batches import Answer, Example, Read, checked, text_of_answer
 from ntl.models.interface import end_ids, pad_id
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
@@ -40,7 +40,7 @@ def generate(
         # transformers would take what ``search`` leaves open from the model's own config.
         own, model.generation_config = model.generation_config, GenerationConfig()
         try:
-            output = model.generate(**inputs, generation_config=search)
+            output = model.generate(**inputs, generation_config=search, logits_processor=[lambda _, z: checked(z)])
         finally:
             model.generation_config = own
         skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntl.config.decoding import LikelihoodConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, checked
 from ntl.models import embedding_rows
 from ntl.numbers import NumberVocabulary
 
@@ -58,7 +58,7 @@ def _pieces(
     first: int, lengths: Sequence[int], logits_TV: Tensor, labels_T: Tensor, vocab: NumberVocabulary
 ) -> list[Piece]:
     total = sum(lengths)  # behind these is padding
-    logits_TV, labels_T = logits_TV[:total].float(), labels_T[:total]
+    logits_TV, labels_T = checked(logits_TV[:total].float()), labels_T[:total]
     ce_T = logits_TV.logsumexp(-1) - logits_TV.gather(-1, labels_T[:, None])[:, 0]
     logits_TK, values_T = logits_TV[:, vocab.token_ids], vocab.values[labels_T]
     right_T = (logits_TV.argmax(-1) == labels_T).float()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ntl.config.decoding import NumberHeadConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, checked
 from ntl.models.interface import target_scale
 from ntl.numbers import format_number
 
@@ -20,7 +20,7 @@ def read_sequences(config: NumberHeadConfig, *, model: Any, **_: Any) -> Read:
     """The single output of a sequence classifier, in the unit of the answers, to ``config.decimals`` decimals."""
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        outputs_B = model(**inputs, use_cache=False).logits.squeeze(-1)
+        outputs_B = checked(model(**inputs, use_cache=False).logits).squeeze(-1)
         mean, unit = target_scale(model.config)
         return [Answer(write_value(mean + unit * value, config.decimals), []) for value in outputs_B.double().tolist()]
 
@@ -43,7 +43,7 @@ def read_masks(config: NumberHeadConfig, *, model: Any, tokenizer: Any, **_: Any
         return Answer(tokenizer.write(ids.tolist(), numerals) if predicted else "", [])
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        scaled_B = model(**inputs).numbers.double()
+        scaled_B = checked(model(**inputs).numbers.double().unsqueeze(-1)).squeeze(-1)
         values = (scaled_B.sign() * scaled_B.abs().expm1()).tolist()
         return [answer(example, value) for example, value in zip(batch, values, strict=True)]
 

@@ -23,7 +23,7 @@ from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.batches import Answer, Example, Read, text_of_answer
+from ntl.decoding.batches import Answer, Example, Read, checked, text_of_answer
 from ntl.decoding.tree import added_mask, masks_refused
 from ntl.models.interface import end_ids, lm_head
 from ntl.models.mtp import Decoder, Heads
@@ -189,7 +189,7 @@ class Rows:
         heads = self._heads((new + offsets).clamp(min=0))
         states = heads.states()
         _, states_BWD = next(states)
-        best_BW = product(self.head, heads.read(states_BWD[:, self.before :])).argmax(-1)
+        best_BW = checked(product(self.head, heads.read(states_BWD[:, self.before :]))).argmax(-1)
         return heads, states, self.before + self._verify(new, best_BW)
 
     def draft(self, heads: Heads, states: Iterator[tuple[int, Tensor]], place_B: Tensor) -> None:

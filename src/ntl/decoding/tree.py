@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ntl.decoding.batches import checked
 from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
@@ -221,7 +222,7 @@ def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor,
     """(R, K) of the number tokens and (R,) of all ends together."""
     if logits_RV.dtype.itemsize < 4:
         logits_RV = logits_RV.float()
-    normalizer_R1 = logits_RV.logsumexp(-1, keepdim=True).double()
+    normalizer_R1 = checked(logits_RV.logsumexp(-1, keepdim=True)).double()
     end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
 

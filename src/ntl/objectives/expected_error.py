@@ -48,7 +48,7 @@ class ExpectedError(NextToken):
         joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts, given=read)
         targets = self._targets(labels)
         errors_B = joint.total.new_zeros(len(labels))
-        if targets:
+        if targets and joint.total.isfinite().all():  # a trainer stops at another one
             rows = torch.tensor([*targets], device=labels.device)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows], rows, read)
             values, log_masses = self.masses(self.model, prompts)

@@ -21,7 +21,7 @@ class MissingPackage(UserError, ModuleNotFoundError):
 
 
 class Diverged(Exception):
-    """The training loss became NaN or infinite. Exit code 3."""
+    """The training loss, or what a model decodes from, became NaN or infinite. Exit code 3."""
 
 
 @contextmanager

@@ -211,7 +211,7 @@ class ObjectiveTrainer(Trainer):
         """
         sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
         end = len(sums) - (NUM_DIAGNOSED if len(sums) > len(FLAT) else 0)
-        decoded = decode_validation(self.parts) if is_decoded(self.config) else {}
+        decoded = decode_validation(self.parts) if is_decoded(self.config) and math.isfinite(sum(sums)) else {}
         return {**means(sums[:end]), **diagnostic_means(sums[end:]), **decoded}
 
     def _objective(self) -> Any:
