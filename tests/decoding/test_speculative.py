@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mtp_cases import decoder, spread
-from tree_models import END, PAD, answers
+from tree_models import END, PAD, answers, fixed_mask
 from tree_models import decoder as tree_decoder
 
 from ntl.config import DecodingConfig, UserError
@@ -193,6 +193,7 @@ def _changed(**settings: Any) -> Any:
         (lambda: _changed(), 3, "decoding.heads=3: the model has 2 heads"),
         (lambda: _changed(sliding_window=6), 0, "attends to the last 6 tokens, and questions and answers have up to 8"),
         (lambda: _changed(layer_types=["linear_attention"] * 4), 0, "linear_attention cannot be rolled back"),
+        (lambda: add_heads(fixed_mask(), MTPConfig(keep_depth=True)), 0, "own mask counts the tokens of a row"),
         (lambda: _changed(_attn_implementation="flash_attention_2"), 0, "attention by flash_attention_2 takes no mask"),
     ],
 )

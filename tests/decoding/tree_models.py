@@ -9,6 +9,8 @@ from transformers import (
     FalconForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     T5Config,
@@ -76,7 +78,25 @@ def alibi(seed: int = 4) -> Any:
     return FalconForCausalLM(FalconConfig(**shape, **tokens, initializer_range=0.4)).double().eval()
 
 
-MODELS = {"decoder": decoder, "grouped_heads": grouped_heads, "alibi": alibi, "encoder_decoder": encoder_decoder}
+def fixed_mask(seed: int = 5) -> Any:
+    """A decoder whose own mask has 32 positions, and windows of three in its second layer."""
+    torch.manual_seed(seed)
+    shape = {
+        "vocab_size": V,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "attention_types": [[["global", "local"], 1]],
+    }
+    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
+    config = GPTNeoConfig(**shape, **tokens, window_size=3, max_position_embeddings=32, initializer_range=0.4)
+    return GPTNeoForCausalLM(config).double().eval()
+
+
+MODELS = {
+    **{"decoder": decoder, "grouped_heads": grouped_heads, "alibi": alibi, "fixed_mask": fixed_mask},
+    "encoder_decoder": encoder_decoder,
+}
 
 
 def prompts(model: Any, questions: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, MistralConfig, MistralForCausalLM
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 from tree_models import TreeTokenizer, decoder, encoder_decoder
 
@@ -31,6 +31,15 @@ def of_windows(rows: int) -> Any:
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     names = {"vocab_size": rows, "num_key_value_heads": 1, "sliding_window": 6, "initializer_range": 0.4}
     return MistralForCausalLM(MistralConfig(**shape, **names)).double()
+
+
+def of_a_fixed_mask(rows: int) -> Any:
+    """Which counts what is hidden: a window of three tokens, and eleven positions."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 11, "window_size": 3}
+    names = {"vocab_size": rows, "attention_types": [[["global", "local"], 1]], "initializer_range": 0.4}
+    tokens = dict.fromkeys(("bos_token_id", "eos_token_id"), 1)
+    return GPTNeoForCausalLM(GPTNeoConfig(**shape, **names, **tokens)).double()
 
 
 def wrapped(network: Any) -> ExpectedError:
@@ -78,7 +87,8 @@ def of_an_encoder() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("make", "given"), [(decoder, of_a_decoder()), (of_windows, of_a_decoder()), (encoder_decoder, of_an_encoder())]
+    ("make", "given"),
+    [*((make, of_a_decoder()) for make in (decoder, of_windows, of_a_fixed_mask)), (encoder_decoder, of_an_encoder())],
 )
 def test_the_total_and_its_gradient_are_those_of_the_rows(
     make: Any, given: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.decoding.batches import checked
+from ntl.models.interface import has_fixed_mask
 from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
@@ -242,6 +243,8 @@ def masks_refused(model: Any) -> str:
     config, other = model.config, {*(getattr(model.config, "layer_types", None) or ())} - {_FULL, _SLIDING}
     if other:
         return f"layers of type {', '.join(sorted(other))} cannot be rolled back"
+    if has_fixed_mask(model):
+        return "its own mask counts the tokens of a row, also those that are hidden"
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return "it takes no positions, which differ from row to row"
     if (attention := getattr(config, "_attn_implementation", None)) not in ("sdpa", "eager"):

@@ -78,6 +78,11 @@ def checked_lm_head(model: Any) -> LMHead:
     return lm_head(model)  # in training, adapters may drop parts of themselves
 
 
+def has_fixed_mask(model: nn.Module) -> bool:
+    """Return whether a buffer is a mask (1, 1, P, P), as of GPT-Neo: it counts what is hidden, and ends at P tokens."""
+    return any(each.dim() == 4 and each.shape[-1] == each.shape[-2] > 1 for each in model.buffers())
+
+
 def pad_id(tokenizer: Any) -> int:
     """Return the id that fills up rows: the pad token's, or else the end token's, as masks tell padding apart."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id

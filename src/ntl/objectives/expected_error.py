@@ -16,6 +16,7 @@ from ntl.config.loss import ExpectedErrorConfig
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount, mean
+from ntl.models.interface import has_fixed_mask
 from ntl.numbers import parse_number
 from ntl.objectives.next_token import NextToken
 from ntl.system.errors import UserError
@@ -86,7 +87,7 @@ class ExpectedError(NextToken):
             return {"encoder_outputs": (encoder(input_ids=input_ids, attention_mask=attention_mask)[0],)}
         cache = DynamicCache(config=self.model.config)
         # The cache holds labels, too, which can be masked only where it is of full attention.
-        is_plain = all(type(layer) is DynamicLayer for layer in cache.layers)
+        is_plain = not has_fixed_mask(self.model) and all(type(layer) is DynamicLayer for layer in cache.layers)
         return {"past_key_values": cache, "use_cache": True} if is_plain else {}
 
     def _prompts(
@@ -102,5 +103,6 @@ class ExpectedError(NextToken):
             read["past_key_values"].batch_select_indices(rows)
             mask = F.pad(is_prompt.scatter(1, first, False).long(), (0, 1), value=1)
             return {"input_ids": input_ids.gather(1, first), "attention_mask": mask, **read}
-        order = is_prompt.int().argsort(dim=1, stable=True)  # padding on the left
+        longest = int(is_prompt.sum(1).max())
+        order = is_prompt.int().argsort(dim=1, stable=True)[:, -longest:]  # padding on the left
         return {"input_ids": input_ids.gather(1, order), "attention_mask": is_prompt.gather(1, order).long()}
