@@ -17,6 +17,7 @@ from ntl.losses import (
     digit_entropy,
     dist2,
     emo,
+    linear_ce_ntl,
     ntil,
     ntl_number_level,
     place_weighted,
@@ -282,6 +283,23 @@ def test_a_weight_of_a_row_is_the_row_as_often(name: str) -> None:
 
 def options_for(name: str) -> dict[str, Any]:
     return {option: {"point_id": POINT, "embedding": EMBEDDING}[option] for option in kinds()[name].required}
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_every_kind_but_emo_is_fused(name: str) -> None:
+    how: dict[str, Any] = {"kind": name, "number_vocab": VOCAB, **options_for(name)}
+    expected = ce_ntl(LOGITS, LABELS, implementation="reference", **how).total
+    doors = (
+        partial(ce_ntl, LOGITS, implementation="fused"),
+        partial(ce_ntl, LOGITS.clone(), inplace=True),
+        partial(linear_ce_ntl, LOGITS, torch.eye(LOGITS.shape[-1], dtype=LOGITS.dtype), implementation="linear"),
+    )
+    for door in doors:
+        if name != "emo":
+            torch.testing.assert_close(door(labels=LABELS, **how).total, expected)
+            continue
+        with pytest.raises(ValueError, match=r"'linear' and inplace=True are for the kinds ce, gce, crps, .*, was_voc"):
+            door(labels=LABELS, **how)
 
 
 def test_what_a_kind_needs() -> None:

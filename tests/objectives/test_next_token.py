@@ -97,11 +97,12 @@ def test_an_option_that_only_a_run_knows() -> None:
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
-def test_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
+def test_emo_or_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
     own = Terms(partial(lambda *args, **options: args[0].sum()), implementation=implementation)
-    message = rf"loss\.implementation={implementation}: supports only the losses of ntl\.losses"
-    with pytest.raises(UserError, match=message):
-        next_token(model("gpt2"), own)
+    line = rf"^loss\.implementation={implementation}: is for the kinds of loss ce, gce, .*, was_vocab; use auto\.$"
+    for each in (own, terms(implementation, base="emo", embedding=torch.ones(WIDTH, 2))):
+        with pytest.raises(UserError, match=line):
+            next_token(model("gpt2"), each)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntl.config.loss import checked_implementation
 from ntl.losses.fast import LMHead, fast_loss
-from ntl.losses.kinds import Terms, import_all
+from ntl.losses.kinds import Terms, fast_kinds, import_all
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
@@ -67,8 +67,8 @@ def ce_ntl(
             number_level and ntil, the weight of a number or row is that of its last digit. (..., 2) are weights of the
             two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take one alone.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
-            size of the logits, the gradient included, and has no second derivative. "auto" takes the one that was
-            measured to be faster. Both return the same values up to rounding.
+            size of the logits, the gradient included, and has no second derivative; it has every kind but "emo".
+            "auto" takes the one that was measured to be faster. Both return the same values up to rounding.
         inplace: Write the gradient over the logits, which must not be read afterwards.
         head: With it, ``logits`` are the hidden states (..., D) that it reads; see `linear_ce_ntl`.
         options: The options of the kind, which are the keyword arguments of its function, such as label_smoothing (CE).
@@ -173,8 +173,9 @@ def _is_fast(
     chosen = checked_implementation(implementation)
     if chosen == "linear" and head is None:
         raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
-    if chosen in ("fused", "linear") and not terms.knows:
-        raise ValueError(f"implementation='{chosen}' supports only registered losses (ntl.losses.kinds); take 'auto'")
+    if (chosen in ("fused", "linear") or inplace) and not terms.knows:
+        how = "implementation='fused', 'linear' and inplace=True"
+        raise ValueError(f"{how} are for the kinds {fast_kinds()}; take 'reference', not in place")
     if inplace:
         if chosen == "reference" or reduction == "none" or head is not None:
             raise ValueError("inplace=True needs implementation='fused', logits, and the reduction 'mean' or 'sum'")

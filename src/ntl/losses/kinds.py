@@ -70,6 +70,11 @@ def kinds() -> dict[str, LossKind]:
     return dict(sorted(_KINDS.items(), key=lambda item: (not item[1].is_base, item[0])))
 
 
+def fast_kinds() -> str:
+    """Name the kinds whose gradient can be computed with the loss (`Terms.knows`)."""
+    return ", ".join(name for name, kind in kinds().items() if kind.target is not None or not kind.is_base)
+
+
 def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
     """Return the kind of a loss function, or of a partial of one; None if it is not registered."""
     function = getattr(function, "func", function)

@@ -18,7 +18,7 @@ from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.config.targets import locate
 from ntl.losses import JointLoss, ce_ntl, ntl_was
 from ntl.losses.joint import is_faster, linear_number_rows
-from ntl.losses.kinds import Terms
+from ntl.losses.kinds import Terms, fast_kinds
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
 from ntl.models import LMHead, embedding_rows
@@ -81,7 +81,7 @@ class NextToken(nn.Module):
         self._automatic: str | None = None
         chosen = terms.implementation
         if chosen in ("fused", "linear") and not terms.knows:
-            raise UserError(f"loss.implementation={chosen}: supports only the losses of ntl.losses; use auto.")
+            raise UserError(f"loss.implementation={chosen}: is for the kinds of loss {fast_kinds()}; use auto.")
         if chosen == "linear" and self.router_weight:
             raise UserError("loss.implementation=linear: does not support a mixture of experts; use fused.")
 
