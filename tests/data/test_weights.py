@@ -182,3 +182,15 @@ def test_a_collator_adds_weights() -> None:
         WeightedCollator(collated, "v")(examples)
     with pytest.raises(ValueError, match="give the tokenizer"):
         WeightedCollator(collated, exclude_numbers=YEAR)
+
+
+@pytest.mark.parametrize("question", ["in 1999", "or 4217", "in the 1999"])
+@pytest.mark.parametrize(("answer", "weight"), [("in 4217", 1.0), ("or 1999", 0.0)])
+def test_a_pattern_is_matched_in_the_answer_of_an_encoder_decoder(question: str, answer: str, weight: float) -> None:
+    """Also where question and answer have one length; the text of a decoder has its question, which it ignores."""
+    weigh = WeightedCollator(collated, exclude_numbers=YEAR, tokenizer=TOKENIZER)
+    asked, said = (TOKENIZER(text, add_special_tokens=False).input_ids for text in (question, answer))
+    found = weigh([{"input_ids": asked, "labels": said}])["loss_weights"][0, :, 1]
+    assert [each for each, token in zip(found.tolist(), said, strict=True) if token in DIGITS] == [weight] * 4
+    decoder = {"input_ids": [*asked, *said[-4:]], "labels": [*[-100] * len(asked), *said[-4:]]}
+    assert weigh([decoder])["loss_weights"][0, -4:, 1].tolist() == [1.0] * 4  # 19994217 is no year

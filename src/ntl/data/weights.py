@@ -140,6 +140,8 @@ class WeightedCollator:
             weights = weights * of_row
         if self.pattern is None or self.texts is None:
             return weights
-        inputs = example["input_ids"]
-        ids = inputs if len(inputs) == len(labels) else [max(int(each), 0) for each in labels]
+        inputs, ids = np.asarray(example["input_ids"]), np.asarray(labels)
+        if len(inputs) == len(ids) and (inputs == ids)[ids >= 0].all():
+            ids = inputs  # of a decoder: the question is a part of the text
+        ids = np.where(ids < 0, min(self.texts.special, default=0), ids).tolist()
         return np.stack([weights, weights * ~matched(self.texts(ids), self.pattern)], axis=-1)
