@@ -1,6 +1,6 @@
 """`MaskedInput` in a collator of transformers' form: by hand, and against what ``train.py`` masks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from tokenizers import AddedToken
 from torch import Tensor
+from torch.utils.data import IterableDataset
 from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorWithFlattening, Trainer, TrainingArguments
 
 from ntl.config.loss import MaskConfig
@@ -198,6 +199,42 @@ def test_attached_to_a_trainer_it_masks_training_alone(tmp_path: Path) -> None:
     trainer.args.dataloader_persistent_workers = True
     with pytest.raises(ValueError, match="persistent_workers"):
         MaskedInput(_collate, _Tokenizer()).attach(trainer)
+
+
+class _Stream(IterableDataset):
+    """Eight rows, without a length."""
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        return map(_long, range(8))
+
+
+def _passes(rows: Any, arguments: TrainingArguments, done: int) -> list[int]:
+    """Train with two steps a pass, from a checkpoint of ``done`` steps: the passes, whose masks the batches have."""
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", vocab_size=40, **shape))
+    trainer, found = Trainer(model, arguments, _collate, rows), []
+    masked, alone = _masked(fraction=0.5, ramp=3), _masked(fraction=0.5, ramp=3)
+    masked.attach(trainer)
+
+    def see(module: Any, args: Any, given: Any) -> None:
+        alone.set_epoch((done + len(found)) // 2)
+        expected = alone([_row(ids) for ids in given["labels"].tolist()])
+        assert torch.equal(given["input_ids"], expected["input_ids"])
+        found.append(masked.epoch)
+
+    model.register_forward_pre_hook(see, with_kwargs=True)
+    trainer.train(resume_from_checkpoint=f"{arguments.output_dir}/checkpoint-{done}" if done else None)
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("rows", "kept"), [(_Stream(), 4), ([*_Stream()], 3)], ids=["stream", "list"])
+def test_attached_to_a_trainer_it_counts_passes(rows: Any, kept: int, workers: int, tmp_path: Path) -> None:
+    """Also in a run that is resumed twice: between two passes of a stream, or in the middle of one of a list."""
+    off: dict[str, Any] = {"report_to": "none", "use_cpu": True, "save_steps": 1, "dataloader_num_workers": workers}
+    arguments = TrainingArguments(str(tmp_path), max_steps=8, per_device_train_batch_size=4, **off)
+    for done in (0, kept, kept + 2):
+        assert _passes(rows, arguments, done) == [0, 0, 1, 1, 2, 2, 3, 3][done:]
 
 
 @pytest.mark.parametrize("variant", ["paper", "random"])

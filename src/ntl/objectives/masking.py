@@ -29,6 +29,7 @@ from ntl.tokenizers.load import special_ids
 # (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
 # is; length 0 for a row without a copy.
 COPIES = "copies"
+PASS = "ntl.objectives.MaskedInput.epoch"  # in the state of a Trainer's checkpoint
 STEP = U64(0x9E3779B97F4A7C15)  # splitmix64's
 # The released code seeds its generator with 50 to 100 in turn.
 FIRST_SEED, SEEDS = 50, 51
@@ -264,7 +265,7 @@ class MaskedInput(Masking, TrainerCallback):
         return found
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw anew in each epoch, as torch's DistributedSampler; `attach` does it by itself."""
+        """Draw anew in each epoch, as torch's DistributedSampler; `attach` counts passes over the data by itself."""
         self.epoch = epoch
 
     def attach(self, trainer: Any) -> None:
@@ -283,8 +284,13 @@ class MaskedInput(Masking, TrainerCallback):
         trainer.get_train_dataloader = get_train_dataloader
         trainer.add_callback(self)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Of a stream, the Trainer's epochs begin at 0 again in a resumed run.
+        self.set_epoch(max(int(state.epoch or 0), state.stateful_callbacks.get(PASS, 0)) - 1)
+
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.set_epoch(int(state.epoch or 0))
+        self.set_epoch(self.epoch + 1)  # not state.epoch, which is behind by a pass in a stream
+        state.stateful_callbacks[PASS] = self.epoch
 
     def _copied(self, batch: Any) -> dict[str, Tensor]:
         if others := sorted(set(batch) - {"input_ids", "attention_mask", "labels"}):
