@@ -169,6 +169,9 @@ def test_trl_minimises_ce_and_ntl(names: dict[str, Any]) -> None:
     assert len(losses) == 3
     assert losses[0] == pytest.approx(expected, rel=1e-5)
     assert losses[2] < losses[0]
+    config.loss_type = "dft"
+    with pytest.raises(ValueError, match="there is a number_token_loss, and loss_type='dft'"):
+        names["NTLTrainer"](model, config, train_dataset=rows, **parts)
 
 
 def test_the_blocks_for_several_tokens_run(names: dict[str, Any]) -> None:

@@ -129,6 +129,26 @@ def test_a_trainer_that_would_drop_the_weights_is_an_error(tmp_path: Path) -> No
         trainer.train()
 
 
+@pytest.mark.parametrize("other", ["loss_type='dft'", "compute_loss_func", "sequence parallelism"])
+def test_a_trainer_with_another_loss_is_refused(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TRL refuses a loss function with loss_type="dft"; with that parallelism transformers ignores one."""
+
+    class Sharded(Trainer):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            sharding = SimpleNamespace(sp_enabled=other == "sequence parallelism")
+            monkeypatch.setattr(self.accelerator.state, "parallelism_config", sharding)
+
+    class Mixed(NumberTokenLossMixin, Sharded):
+        pass
+
+    loss, made = NumberTokenLoss(DIGITS, shift=True), trainer_of(tmp_path, None)
+    made.args.loss_type = other[11:-1] if "=" in other else "nll"  # pyright: ignore[reportAttributeAccessIssue]
+    given = {"compute_loss_func": loss} if other == "compute_loss_func" else {}
+    with pytest.raises(ValueError, match=f"^there is a number_token_loss, and {other}.*: leave out one"):
+        Mixed(made.model, made.args, **given, number_token_loss=loss)
+
+
 def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> None:
     """Unless both smooth alike."""
     loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.2)

@@ -21,10 +21,23 @@ class NumberTokenLossMixin:
     Args:
         number_token_loss: The loss, or ``ntl.objectives.MultiToken``, whose terms are then logged. All other arguments
             are those of the trainer.
+
+    Raises:
+        ValueError: The trainer has another loss: a ``loss_type`` such as TRL's "dft", or a ``compute_loss_func``.
     """
 
     def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        trainer: Any = self
+        own = getattr(trainer.args, "loss_type", "nll")  # TRL's
+        sharding = getattr(trainer.accelerator, "parallelism_config", None)
+        for is_other, name in (
+            (own not in ("nll", "chunked_nll"), f"loss_type={own!r}"),
+            (trainer.compute_loss_func is not None, "compute_loss_func"),
+            (sharding and sharding.sp_enabled, "sequence parallelism, which takes the model's own loss"),
+        ):
+            if is_other:
+                raise ValueError(f"there is a number_token_loss, and {name}: leave out one, as a trainer has one loss")
         self.number_token_loss = number_token_loss
         self._log_parts: Any = getattr(number_token_loss, "log_parts", lambda *args: {})
         self.compute_loss_func: Any = number_token_loss.compute_loss_func
