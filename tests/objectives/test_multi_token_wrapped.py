@@ -1,5 +1,6 @@
 """`MultiToken` where DDP or mixed precision wraps the model; as a program, one of two ranks under DDP."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from mtp_cases import END, IGNORED, VOCABULARY, decoder, spread, vocabulary
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Trainer, TrainingArguments
+from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
 from ntl.objectives import MultiToken
@@ -45,17 +46,27 @@ class _Trainer(NumberTokenLossMixin, Trainer):
 
 
 def _trained(folder: Path, size: int) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """A step of the Trainer: what it logs, and the weights behind it, whose change is the gradient."""
+    """A step of the Trainer: what it logs, and the weights behind it, whose change is the gradient.
+
+    Then it evaluates seven rows and one row; two ranks have to fill the last batch of four.
+    """
     model, multi = _multi(0)
     rows = [{name: each[row] for name, each in _rows().items()} for row in range(8)]
     off: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "max_grad_norm": 0.0}
     plain: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant"}
-    steps = {"per_device_train_batch_size": size, "max_steps": 1, "logging_steps": 1}
+    steps = {"per_device_train_batch_size": size, "max_steps": 1, "logging_steps": 1, "per_device_eval_batch_size": 4}
     arguments = TrainingArguments(str(folder), ddp_backend="gloo" if size < 8 else None, **off, **plain, **steps)
     trainer = _Trainer(model, arguments, train_dataset=rows, number_token_loss=multi)
     trainer.train()
     logged = {name: each for name, each in trainer.state.log_history[0].items() if "ce" in name or "ntl" in name}
-    return logged | {"loss": trainer.state.log_history[0]["loss"]}, model.state_dict()
+    logged["loss"] = trainer.state.log_history[0]["loss"]
+    for count in (7, 1):
+        found = trainer.evaluate(rows[:count])  # pyright: ignore[reportArgumentType]
+        logged |= {f"{name} of {count}": each for name, each in found.items() if re.search("ce|ntl|loss", name)}
+    if size < 8:
+        trainer.data_collator = DataCollatorWithFlattening()
+        trainer.evaluate(rows[:7])  # pyright: ignore[reportArgumentType]
+    return logged, model.state_dict()
 
 
 @pytest.mark.slow
@@ -65,6 +76,7 @@ def test_two_ranks_with_four_rows_each_are_one_process_with_eight(tmp_path: Path
     words = [sys.executable, *torchrun, __file__, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    assert "joined rows that fill the last batch of an evaluation count twice" in done.stderr
     found, (logged, trained) = torch.load(tmp_path / "found.pt")
     for place, unused in CASES:
         model, multi = _multi(place)
@@ -78,7 +90,7 @@ def test_two_ranks_with_four_rows_each_are_one_process_with_eight(tmp_path: Path
         for name, each in mtp_cases.gradients(model).items():
             torch.testing.assert_close(gradients[name], each, rtol=0, atol=1e-12)
     expected_log, weights = _trained(tmp_path, 8)
-    assert {"ce/head3", "ntl/head2"} <= expected_log.keys()
+    assert {"ce/head3", "ntl/head2", "eval_loss of 7", "eval_ce of 1", "eval_ntl/head3 of 7"} <= expected_log.keys()
     assert logged == pytest.approx(expected_log, rel=1e-9)
     for name, each in weights.items():
         torch.testing.assert_close(trained[name], each, rtol=0, atol=1e-12)

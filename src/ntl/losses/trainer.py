@@ -1,14 +1,17 @@
 """A loss in transformers' Trainer and TRL's SFTTrainer, with weights of labels from the batches."""
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ntl.losses.rows import LOSS_WEIGHTS
+from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 
 if TYPE_CHECKING:
     from ntl.losses.module import NumberTokenLoss
+
+_JOINED = "joined rows that fill the last batch of an evaluation count twice: set per_device_eval_batch_size=1"
 
 
 class NumberTokenLossMixin:
@@ -26,14 +29,16 @@ class NumberTokenLossMixin:
         ValueError: The trainer has another loss: a ``loss_type`` such as TRL's "dft", or a ``compute_loss_func``.
     """
 
+    args: Any
+    accelerator: Any
+
     def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        trainer: Any = self
-        own = getattr(trainer.args, "loss_type", "nll")  # TRL's
-        sharding = getattr(trainer.accelerator, "parallelism_config", None)
+        own = getattr(self.args, "loss_type", "nll")  # TRL's
+        sharding = getattr(self.accelerator, "parallelism_config", None)
         for is_other, name in (
             (own not in ("nll", "chunked_nll"), f"loss_type={own!r}"),
-            (trainer.compute_loss_func is not None, "compute_loss_func"),
+            (self.compute_loss_func is not None, "compute_loss_func"),
             (sharding and sharding.sp_enabled, "sequence parallelism, which takes the model's own loss"),
         ):
             if is_other:
@@ -45,8 +50,16 @@ class NumberTokenLossMixin:
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        weights = inputs.get(LOSS_WEIGHTS)
+        weights, state = inputs.get(LOSS_WEIGHTS), self.accelerator.gradient_state
         inputs = {name: value for name, value in inputs.items() if name != LOSS_WEIGHTS}
+        if not model.training:
+            num_items_in_batch = None  # each batch of an evaluation is a mean of its own
+            if "labels" in inputs and state.end_of_dataloader and state.remainder > 0 and self.args.world_size > 1:
+                inputs["labels"] = labels = inputs["labels"].clone()  # not those of rows that fill the last batch
+                if len(labels) == 1 < self.args.eval_batch_size and "position_ids" in inputs:
+                    warnings.warn(_JOINED, stacklevel=2)
+                first = state.remainder - self.args.process_index * len(labels)
+                labels[max(first, 0) :] = getattr(self.number_token_loss, "ignore_index", IGNORE_INDEX)
         inputs |= {"use_cache": False} if hasattr(getattr(model, "module", model), "config") else {}
         self.compute_loss_func = partial(self.number_token_loss.compute_loss_func, loss_weights=weights)
         # That of transformers, which a trainer such as SFTTrainer overrides.
@@ -55,18 +68,17 @@ class NumberTokenLossMixin:
         return trainer.compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
-        trainer: Any = self
         items = super()._get_num_items_in_batch(batch_samples, device)  # pyright: ignore[reportAttributeAccessIssue]
         if items is None:
             return None
         # In place of the labels that the trainer counts, the weights of those that the loss counts.
-        first = int(getattr(trainer, "_loss_shifts_labels", True))
+        first = int(getattr(self, "_loss_shifts_labels", True))
         labels = [each.get("shift_labels", each["labels"][..., first:]) for each in batch_samples]
-        counted: Any = sum((each != -100).sum() for each in labels)
+        counted: Any = sum((each != IGNORE_INDEX).sum() for each in labels)
         ours: Any = sum(self.number_token_loss.counts(each) for each in batch_samples)
         sums = torch.cat([ours.flatten(), counted.view(1)]).to(device)
-        if trainer.args.average_tokens_across_devices and trainer.args.world_size > 1:
-            sums = trainer.accelerator.reduce(sums, reduction="sum")
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            sums = self.accelerator.reduce(sums, reduction="sum")
         return items.sum() * sums[:-1].view(ours.shape) / sums[-1].clamp(min=1)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,9 +86,8 @@ class NumberTokenLossMixin:
         return super().evaluation_loop(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        trainer: Any = self
         for name in [*logs]:  # loss, eval_loss, eval_NAME_loss
             if name == "loss" or name.endswith("_loss"):
-                parts = self._log_parts(name == "loss", trainer.accelerator)
+                parts = self._log_parts(name == "loss", self.accelerator)
                 logs |= {name[:-4] + part: value for part, value in parts.items()}
         super().log(logs, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
