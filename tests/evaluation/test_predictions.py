@@ -42,6 +42,7 @@ def test_malformed(tmp_path):
     for records, message in (
         ([], "FILE: the file is empty"),
         ([{"header": HEADER}, '{"split": "test", '], "FILE:2: not a line of JSON"),
+        ([{"header": HEADER}, "[" * 100_000], "FILE:2: not a line of JSON"),
         ([ROWS[0]], "FILE:1: no header of predictions"),
         ([{"header": HEADER | {"schema": 2}}], "FILE:1: schema 2 is not 1"),
         ([{"header": HEADER}, ROWS[0], {"split": "test", "id": "1", "answer": "1"}], "FILE:3: the row lacks"),

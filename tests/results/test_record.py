@@ -4,12 +4,14 @@ import base64
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rows import record as small_record
@@ -91,6 +93,8 @@ def test_writing_twice(tmp_path: Path) -> None:
         (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
         (json.dumps({"schema": 1, "config": {}}), "not whole, restore it or run again: id: it is missing"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not whole, .*: metrics.test/mae: '1' does not fit float"),
+        (json.dumps({**GOOD, "metrics": {"test/mae": 10**400}}), "metrics.test/mae: '10{39}' does not fit float"),
+        ("[" * 100_000, "not a whole run record"),
         (json.dumps({**GOOD, "id": "../stolen"}), "id='../stolen': not a plain name"),
         *(
             (json.dumps({**GOOD, "metrics": {"test/count": 99}, "correct": {"test": bits}}), "not a whole run record")
@@ -105,6 +109,24 @@ def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> Non
         read_record(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from([10**400, -(10**400)]) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from([*GOOD, "wall_time_s", "curves", "groups", "correct", "metrics/test/mae"]), ANY_JSON)
+@example("metrics/test/mae", 10**400)
+@example("wall_time_s", -(10**400))
+def test_whatever_stands_in_a_record_it_is_read_or_refused_in_one_line(key: str, value: object) -> None:
+    place, _, metric = key.partition("/")
+    with TemporaryDirectory() as folder, suppress(UserError):
+        (Path(folder) / "a.json").write_text(json.dumps({**GOOD, place: {metric: value} if metric else value}))
+        (record,) = load_records([folder])
+        assert all(each is None or math.isfinite(each) for each in record.metrics.values())
 
 
 def test_no_secret_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

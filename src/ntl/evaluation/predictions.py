@@ -79,7 +79,7 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not a line of JSON ({error})") from None
     if not isinstance(record, dict):
         raise UserError(f"{where}: a JSON object was expected, not {type(record).__name__}")

@@ -208,7 +208,7 @@ def read_record(path: Path | str) -> RunRecord:
                 unpack_bits(packed, int(count))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, TypeError, KeyError, AttributeError, zlib.error) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
         raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
     check_name(record.id, f"{path}: id")
     return record

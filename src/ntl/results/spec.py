@@ -1,6 +1,7 @@
 """Schemas of ``config/table``: what a table runs and prints."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, EnumMeta
@@ -60,7 +61,8 @@ def typed(kind: Any, value: Any, path: str, key: str = "") -> Any:
         return {str(name): typed(items[1], item, path, f"{key}.{name}") for name, item in value.items()}
     if isinstance(kind, EnumMeta) and value in kind.__members__:
         return kind[value]
-    if (kind is str and isinstance(value, str | int | float)) or (kind is float and type(value) is int):
+    fits = type(value) is int and abs(value) <= sys.float_info.max
+    if (kind is str and isinstance(value, str | int | float)) or (kind is float and fits):
         return kind(value)
     if type(value) is not (origin or kind) or (kind is float and not math.isfinite(value)):
         raise UserError(f"{where}: {str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
