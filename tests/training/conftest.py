@@ -1,5 +1,6 @@
 """Runs of a second: 96 examples, a model of a few thousand parameters."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -135,6 +137,13 @@ def finished(copy_of: Callable[..., Path]) -> Path:
 def without_times() -> Callable[[Path], RunRecord]:
     """The record in a file, less what two runs that compute the same may differ in; a source tree may be edited."""
     return lambda path: replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[], git={})
+
+
+@pytest.fixture
+def second_rank() -> Callable[[], Any]:
+    """``with second_rank():`` this process is the second of two that torchrun has started."""
+    given = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    return lambda: patch.dict(os.environ, given)
 
 
 @pytest.fixture

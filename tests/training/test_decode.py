@@ -129,13 +129,12 @@ BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
 @pytest.mark.slow
 def test_a_finished_run_is_read_again_not_trained_again(
-    finished: Path, small, settings, without_times, capsys, monkeypatch: pytest.MonkeyPatch
+    finished: Path, small, settings, without_times, capsys, second_rank
 ) -> None:
     todo = plan_runs([settings(*BESIDE)], finished.parent)
     assert [each.id for each in todo] == [finished.name]
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
-    with monkeypatch.context() as second_rank:  # the first one decodes for all
-        second_rank.setenv("RANK", "1")
+    with second_rank():  # the first one decodes for all
         before = (finished / "record.json").read_bytes()
         assert train(small(*BESIDE)) == finished / "record.json"
         assert (finished / "record.json").read_bytes() == before

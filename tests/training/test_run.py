@@ -26,6 +26,8 @@ from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def _folder(config: Config) -> Path:
     return Path(config.output_dir) / run_id(config)
@@ -111,6 +113,33 @@ def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     assert read_record(train(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
 
 
+@pytest.mark.parametrize(("name", "value"), [("LOCAL_RANK", "0"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("RANK", "")])
+def test_a_part_of_what_a_launcher_sets_is_refused(name: str, value: str, finished: Path, small, monkeypatch) -> None:
+    """Left over in a shell. Values that a single process may have are no harm."""
+    monkeypatch.setenv(name, value)
+    line = f"^{name}={value}: set .* without .*, MASTER_PORT; run `unset RANK WORLD_SIZE LOCAL_RANK`"
+    for start in (lambda: train(small()), lambda: train(small("seed=2")), lambda: predict(finished)):
+        with pytest.raises(UserError, match=line):
+            start()
+    assert list(finished.parent.iterdir()) == [finished]
+    for each, harmless in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"}.items():
+        monkeypatch.setenv(each, harmless)
+    assert train(small()) == finished / "record.json"
+
+
+@pytest.mark.slow
+def test_it_is_refused_before_torch_is_imported(settings: Callable[..., list[str]]) -> None:
+    program = """
+import atexit, runpy, sys
+atexit.register(lambda: print("torch" in sys.modules))
+runpy.run_path("train.py", run_name="__main__")
+"""
+    words = [sys.executable, "-c", program, *settings()]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"LOCAL_RANK": "0"})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "False\n", 1)
+    assert done.stderr.startswith("error: LOCAL_RANK=0: set in the environment as torchrun sets it")
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
     program = f"""
@@ -136,7 +165,7 @@ def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, t
     assert not Path(config.output_dir).exists()
 
 
-def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_at_a_run_and_no_file_left(finished: Path, small, second_rank) -> None:
     """After an error the next may have it; the other ranks of a run need no lock."""
     (finished / "record.json").unlink()
     with pytest.raises(ZeroDivisionError), only_one(finished):
@@ -147,11 +176,9 @@ def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatc
             train(small())
         with only_one(finished.parent / "other"):
             pass
-        monkeypatch.setenv("RANK", "1")
-        with only_one(finished):
+        with second_rank(), only_one(finished):
             pass
         assert is_taken(finished)
-    monkeypatch.delenv("RANK")
     assert not is_taken(finished)
     assert train(small()) == finished / "record.json"
     assert list(finished.parent.iterdir()) == [finished]

@@ -133,7 +133,9 @@ def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pyte
         ("wandb", {}, True),
     ],
 )
-def test_when_wandb_is_told(tracking: str, environment: dict[str, str], to_wandb: bool, monkeypatch) -> None:
+def test_when_wandb_is_told(
+    tracking: str, environment: dict[str, str], to_wandb: bool, monkeypatch, second_rank
+) -> None:
     for name in ("WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -142,8 +144,8 @@ def test_when_wandb_is_told(tracking: str, environment: dict[str, str], to_wandb
     assert config.tracking.to_wandb is to_wandb
     assert Mirror(config.tracking, print).works is to_wandb
     assert run_id(config) == run_id(compose())
-    monkeypatch.setenv("RANK", "1")  # the first rank alone is mirrored
-    assert not Mirror(config.tracking, print).works
+    with second_rank():  # the first rank alone is mirrored
+        assert not Mirror(config.tracking, print).works
 
 
 def test_settings_of_a_mirror_that_is_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,19 +43,34 @@ BASES = RESULTS / "bases"
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = ("plateau", "constant")
 MAX_STEPS = "trainer.max_steps"
+# What launchers set, as it is without one.
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"}
 
 
 # ---- the processes of a run, and its lock
 
 
 def processes() -> int:
-    """Return the number of ranks: as many as torchrun started, otherwise one."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """Return the number of ranks: as many as torchrun started, otherwise one. UserError as of ``is_first``."""
+    return _launched("WORLD_SIZE")
 
 
 def is_first() -> bool:
-    """Return whether this process is the first rank, which prints and writes for all; also without ranks."""
-    return int(os.environ.get("RANK", "0")) == 0
+    """Return whether this process is the first rank, which prints and writes for all; also without ranks.
+
+    UserError: a part of what launchers set is in the environment, left over in a shell.
+    """
+    return _launched("RANK") == 0
+
+
+def _launched(name: str) -> int:
+    given = [f"{each}={os.environ[each]}" for each, value in ALONE.items() if os.environ.get(each, value) != value]
+    if given and (lost := [each for each in (*ALONE, "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(each)]):
+        raise UserError(
+            f"{', '.join(given)}: set in the environment as torchrun sets it, but without {', '.join(lost)}; run "
+            f"`unset {' '.join(ALONE)}` for a single process, or start several by torchrun."
+        )
+    return int(os.environ.get(name, ALONE[name]))
 
 
 def say(message: str) -> None:
