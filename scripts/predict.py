@@ -35,12 +35,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     through = "put the questions through the chat template; a run trained with dataset.format=chat does so by itself"
     parser.add_argument("--chat", action="store_true", help=through)
     held = "the level, such as 0.9, of an interval around each number, from validation answers of the run"
-    parser.add_argument("--interval", type=float, default=0.0, metavar="LEVEL", help=held)
+    parser.add_argument("--interval", type=float, metavar="LEVEL", help=held)
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
     parser.add_argument("--json", action="store_true", help=lines)
     chosen = parser.parse_intermixed_args(argv)
     overrides = [word for word in chosen.words if is_setting(word)]
     questions = [word for word in chosen.words if word not in overrides]
+    if chosen.interval is not None and not 0 < chosen.interval < 1:
+        raise UserError(f"--interval {chosen.interval}: the level is above 0 and below 1, such as 0.9.")
     if "-" in questions:
         raise UserError("-: no question; --file - reads questions from standard input, one a line.")
     if chosen.file:
@@ -58,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
             loaded = predictor.of_run(model, overrides, to_stderr, **options)
-        for answer in predictor.ask(loaded, questions, interval=chosen.interval):
+        for answer in predictor.ask(loaded, questions, interval=chosen.interval or 0.0):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
     elif chosen.interval:
         raise UserError(

@@ -101,6 +101,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8": (
         "trainer.warmup_steps=8 trainer.schedule=plateau: it has no warm-up",
     ),
+    "trainer.epochs=inf": ("trainer.epochs=inf: must be at most 1000000.",),
     "trainer.epochs=2 trainer.max_steps=7": ("trainer.epochs=2 trainer.max_steps=7: trainer.max_steps follows from",),
 }
 

@@ -23,8 +23,9 @@ def test_quantiles_by_hand_and_too_few_answers() -> None:
         assert conformal_quantile(range(least), level) == least - 1
         with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, and there are {least - 1}"):
             conformal_quantile(range(least - 1), level)
-    with pytest.raises(ValueError, match="above 0 and below 1"):
-        conformal_quantile(range(100), 1.5)
+    for level in (1.5, 1, 0, -0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=rf"above 0 and below 1, not {float(level)}$"):
+            conformal_quantile(range(100), level)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=20, max_size=40), LEVELS)

@@ -223,6 +223,11 @@ def test_intervals_of_answers_are_those_that_are_scored(
 
 
 def test_an_interval_that_cannot_be_had_is_one_line(finished: Path, asked) -> None:
+    files = sorted(finished.iterdir())
+    for level in ("nan", "inf", "0", "1", "-0.5"):
+        with pytest.raises(UserError, match=rf"^--interval {float(level)}: the level is above 0 and below 1, such as"):
+            asked("what?", "--interval", level, model=finished)
+    assert sorted(finished.iterdir()) == files  # no validation answer was decoded for it
     with pytest.raises(UserError, match=r"--interval 0\.99: an interval of level 0\.99 needs 99 validation answers or"):
         asked("what?", "--interval", "0.99", model=finished)
     with pytest.raises(UserError, match=r"--interval 0\.9: too many validation answers have no number"):

@@ -29,7 +29,7 @@ def _steps(default: int, meaning: str, min: int = 0, **about: Any) -> Any:
 
 
 def _epochs(meaning: str, other: str) -> Any:
-    return setting(0.0, f"{meaning}, in place of `{other}`; 0: that counts.", "epochs", min=0)
+    return setting(0.0, f"{meaning}, in place of `{other}`; 0: that counts.", "epochs", min=0, max=1_000_000)
 
 
 def _count(default: int, meaning: str, unit: str = "", min: int = 1, origin: str = CODE) -> Any:

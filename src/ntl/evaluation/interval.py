@@ -31,12 +31,12 @@ def least_answers(level: float | Fraction) -> int:
 
 def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
     """The k-th smallest of the scores (n,). ValueError: a level outside (0, 1), or too few scores for it."""
+    if not 0 < level < 1:  # nan is not
+        raise ValueError(f"the level of an interval is above 0 and below 1, not {float(level)}")
     ascending, exact = np.sort(np.asarray(scores, dtype=np.float64)), Fraction(str(level))
-    if not 0 < exact < 1:
-        raise ValueError(f"the level of an interval is above 0 and below 1, not {float(level):g}")
     if len(ascending) < (least := least_answers(level)):
         raise ValueError(
-            f"an interval of level {float(level):g} needs {least:,} validation answers or more, and there are "
+            f"an interval of level {float(level)} needs {least:,} validation answers or more, and there are "
             f"{len(ascending):,}"
         )
     return float(ascending[math.ceil((len(ascending) + 1) * exact) - 1])

@@ -224,10 +224,10 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
         try:
             radius = loaded.calibration.radius(interval, 0.0)
         except ValueError as error:
-            raise UserError(f"--interval {interval:g}: {error}.") from error
+            raise UserError(f"--interval {interval}: {error}.") from error
         if math.isinf(radius):
             many = "too many validation answers have no number; train longer, or lower it"
-            raise UserError(f"--interval {interval:g}: {many}.")
+            raise UserError(f"--interval {interval}: {many}.")
     for number, text in enumerate(questions, 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
