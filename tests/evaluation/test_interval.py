@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.evaluation.interval import Calibration, conformal_quantile, least_answers
+from ntl.evaluation.interval import Calibration, conformal_quantile, least_answers, one_of_each
 
 LEVELS = st.sampled_from([0.1, 0.5, 0.68, 0.8, 0.9, 0.95])
 
@@ -21,7 +21,7 @@ def test_quantiles_by_hand_and_too_few_answers() -> None:
     for level, least in ((0.5, 1), (0.9, 9), (0.99, 99)):
         assert least_answers(level) == least
         assert conformal_quantile(range(least), level) == least - 1
-        with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, and there are {least - 1}"):
+        with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, .* there are {least - 1}$"):
             conformal_quantile(range(least - 1), level)
     for level in (1.5, 1, 0, -0.5, math.nan, math.inf):
         with pytest.raises(ValueError, match=rf"above 0 and below 1, not {float(level)}$"):
@@ -38,6 +38,27 @@ def test_over_all_choices_of_the_new_answer_the_level_is_kept(scores: list[float
     assert share >= exact
     if len(set(scores)) == len(scores):
         assert share < exact + Fraction(1, len(scores))
+
+
+@pytest.mark.parametrize("groups", [18, 49])
+def test_where_questions_repeat_the_level_is_kept(groups: int) -> None:
+    """By hand k / (n + 1) of n different questions: 18 / 19 and 45 / 50.
+
+    The rows of a question share an effect. They are sorted by their errors: the first of each would cover fewer.
+    """
+    random, draws = np.random.default_rng(0), 4000
+    covered = []
+    for _ in range(draws):
+        effects, sizes = random.normal(size=groups + 1), random.integers(1, 10, size=groups + 1)
+        of_row = np.repeat(np.arange(groups + 1), sizes)
+        errors = np.abs(effects[of_row] + 0.3 * random.normal(size=len(of_row)))
+        rows = np.lexsort([errors, of_row])
+        rows, new = rows[of_row[rows] < groups], random.choice(rows[of_row[rows] == groups])
+        chosen = rows[one_of_each([f"question {each}" for each in of_row[rows]])]
+        assert of_row[chosen].tolist() == list(range(groups))
+        covered.append(Calibration.from_errors(errors[chosen]).metrics([errors[new]])["coverage_90"])
+    right = math.ceil(0.9 * (groups + 1)) / (groups + 1)
+    assert np.mean(covered) == pytest.approx(right, abs=3 * math.sqrt(right * (1 - right) / draws))
 
 
 def test_errors_and_errors_in_units_of_the_spread() -> None:

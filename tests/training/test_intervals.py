@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ntl.config import compose
-from ntl.evaluation import read_predictions
+from ntl.evaluation import read_predictions, write_predictions
 from ntl.results import read_record
 from ntl.system.errors import UserError
+from ntl.training.predictor import of_run
 from ntl.training.train import train
 
 BESIDE = ["beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.interval_rows=12"]
@@ -35,6 +36,31 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
 def test_too_few_validation_rows_are_told_before_training(small) -> None:
     with pytest.raises(UserError, match=r"decoding\.interval_rows=8: intervals of 90% need 9 validation answers"):
         train(small("decoding.interval_rows=8"))
+
+
+def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "trainer.save_steps=1"
+    words = told(tmp_path, "1", *given)
+    for different in (8, 10):
+        rows = "".join(f"is it {n % different};{n}\n" for n in range(5 * different))
+        (tmp_path / "v.csv").write_text(f"question;answer\n{rows}")
+        if different == 8:
+            line = (
+                "=30: intervals of 90% need 9 validation answers or more, to different questions, and file has 8; raise"
+            )
+            with pytest.raises(UserError, match=line):
+                train(compose(words))
+    folder = train(compose(words)).parent
+    said = "validation: 50 rows are of 10 different questions; intervals are from one row of each.\n"
+    assert capsys.readouterr().out.count(said) == 1
+    path = folder / "predictions.jsonl"
+    (header, rows) = read_predictions(path)
+    assert len(header["calibration"]["scores"]) == 10
+    # predict.py does not take scores of all rows, as an older version has left them.
+    old = header | {"calibration": {"scores": [0.0] * 50, "least_spread": None}}
+    write_predictions(path, old, rows)
+    assert len(of_run(folder, say=print, intervals=True).calibration.scores) == 10
+    assert capsys.readouterr().out.count(said) == 1
 
 
 def told(folder: Path, answer: str, *words: str) -> list[str]:

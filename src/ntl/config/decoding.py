@@ -26,7 +26,7 @@ class DecodingConfig:
         0, "Longest answer; 0: in beside as decoding, else as in training, plus some.", "tokens", min=0
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
-    interval_rows: int = setting(0, "Validation rows, for intervals of test answers; 0: none.", "rows", min=0)
+    interval_rows: int = setting(0, "Validation questions, for intervals of test answers; 0: none.", "rows", min=0)
 
 
 @dataclass

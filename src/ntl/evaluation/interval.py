@@ -5,12 +5,14 @@ spread of the model's own distribution where it gives one. If a new answer is ex
 most the k-th smallest of theirs, k = ceil((n + 1) level), with a probability of at least ``level``, and of at most
 level + 1 / (n + 1) where no two scores are equal. Nothing is assumed of the model or of its errors. The probability is
 one over validation and test answers together, not one for each question. An answer without a number has the score inf.
+Answers to one question are not exchangeable with one to another: of each question a single answer counts.
 
 Lei et al., Distribution-free predictive inference for regression, 2018; Papadopoulos et al., Normalized
 nonconformity measures for regression conformal prediction, 2008.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +31,12 @@ def least_answers(level: float | Fraction) -> int:
     return math.ceil(exact / (1 - exact))
 
 
+def one_of_each(questions: Sequence[str]) -> list[int]:
+    """The index of one row of each different question, in order: any of its rows alike, at each call the same."""
+    shuffled = random.Random(0).sample(range(len(questions)), len(questions))
+    return sorted({questions[index]: index for index in shuffled}.values())
+
+
 def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
     """The k-th smallest of the scores (n,). ValueError: a level outside (0, 1), or too few scores for it."""
     if not 0 < level < 1:  # nan is not
@@ -36,8 +44,8 @@ def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
     ascending, exact = np.sort(np.asarray(scores, dtype=np.float64)), Fraction(str(level))
     if len(ascending) < (least := least_answers(level)):
         raise ValueError(
-            f"an interval of level {float(level)} needs {least:,} validation answers or more, and there are "
-            f"{len(ascending):,}"
+            f"an interval of level {float(level)} needs {least:,} validation answers or more, to different "
+            f"questions, and there are {len(ascending):,}"
         )
     return float(ascending[math.ceil((len(ascending) + 1) * exact) - 1])
 
@@ -67,7 +75,7 @@ class Calibration:
     def header(self) -> dict[str, Any]:
         """What ``from_header`` reads."""
         scores = [score if math.isfinite(score) else None for score in self.scores]
-        return {"scores": scores, "least_spread": self.least_spread}
+        return {"scores": scores, "least_spread": self.least_spread, "one_of_each": True}
 
     def units(self, spreads: Spreads, count: int) -> NDArray[np.float64]:
         """What an error is divided by, (count,)."""

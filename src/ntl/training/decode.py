@@ -28,7 +28,7 @@ from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
 from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
-from ntl.evaluation.interval import LEVEL, Calibration, least_answers
+from ntl.evaluation.interval import LEVEL, Calibration, least_answers, one_of_each
 from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.numeric import crps
 from ntl.evaluation.predictions import SCHEMA
@@ -119,10 +119,11 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     """
     config, dataset = parts.config, parts.dataset
     for group, decoding in decodings.items():
-        if 0 < min(decoding.interval_rows, len(parts.rows("validation"))) < (least := least_answers(LEVEL)):
+        count = len(one_of_each(_asked(parts))) if decoding.interval_rows else 0
+        if 0 < min(decoding.interval_rows, count) < (least := least_answers(LEVEL)):
             raise UserError(
                 f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
-                f"more, and {dataset.name} has {len(parts.rows('validation'))}; raise it, or give more."
+                f"more, to different questions, and {dataset.name} has {count}; raise it, or give more."
             )
     trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
     rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
@@ -199,10 +200,18 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     return {name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}
 
 
+def _asked(parts: RunParts) -> list[str]:
+    return [row.get("before", "") + row["question"] for row in parts.rows("validation")]
+
+
 def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: Any) -> Calibration:
-    """Decode ``rows`` validation examples, the same ones for every run, and compare them with their answers."""
+    """Decode ``rows`` validation examples of different questions, the same for every run, and compare the answers."""
     texts, examples = parts.rows("validation"), parts.encoded("validation")
-    order = sorted(range(len(texts)), key=lambda index: sample_key(texts[index]["id"]))[:rows]
+    different = one_of_each(_asked(parts))
+    if len(different) < len(texts):
+        count = f"{len(texts):,} rows are of {len(different):,} different questions"
+        parts.say(f"validation: {count}; intervals are from one row of each.")
+    order = sorted(different, key=lambda index: sample_key(texts[index]["id"]))[:rows]
     answers = decode_examples(parts, decoding, [examples[index] for index in order], "validation", **options)
     correct = (RULE.extract(texts[index]["answer"]) for index in order)
     compared = RULE.compare(

@@ -183,7 +183,8 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     kept = folder / decode.predictions_name(decoding, "calibration", *more)
     for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}
-        if "calibration" in header and deciding(header["decoding"]) == deciding(plain(decoding)):
+        of_each = header.get("calibration", {}).get("one_of_each")  # older ones are of all rows
+        if of_each and deciding(header["decoding"]) == deciding(plain(decoding)):
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
     parts.say(f"Calibrating intervals by validation answers, once: {kept}")

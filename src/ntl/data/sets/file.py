@@ -1,7 +1,7 @@
 """Questions and answers, or plain text, of one's own: a file, a folder from ``save_to_disk``, or a hub's data set.
 
 A split without a file of its own gets the training questions whose seeded hash is smallest: equal questions have equal
-hashes, so that they land in one split, and the shares are exact, of the different questions.
+hashes, so that they land in one split, and shares are of the different questions, not of the rows.
 """
 
 import json
