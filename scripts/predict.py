@@ -9,6 +9,7 @@ from typing import Any
 
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
+from ntl.system.files import regular
 from ntl.system.secrets import redact
 
 SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
@@ -97,11 +98,12 @@ def is_setting(word: str) -> bool:
 def read_questions(file: str) -> list[str]:
     """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
     try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        content = sys.stdin.buffer.read() if file == "-" else regular(Path(file)).read_bytes()
         found = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"--file {file}: {reason}; give a text file with one question on each line.") from error
+        remedy = "give a text file with one question on each line, or - for standard input"
+        raise UserError(f"--file {file}: {reason}; {remedy}.") from error
     if not found:
         raise UserError(f"--file {file}: no question in it; write one on each line.")
     return found

@@ -223,3 +223,6 @@ def test_a_folder_without_choices_or_with_one_of_ours_is_refused(own: Path) -> N
     (own / "loss" / "ce.yaml").write_text("name: ce\n")
     with pytest.raises(UserError, match=r"ce\.yaml: loss=ce exists already; give the file another name\.$"):
         use(own)
+    (own / "loss" / "device.yaml").symlink_to("/dev/null")
+    with pytest.raises(UserError, match=r"a pipe, socket or device, where a file is needed \(.*device\.yaml\)\.$"):
+        use(own)

@@ -245,6 +245,14 @@ def test_a_wrong_setting_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
+    path, device = jsonl(tmp_path / "a.jsonl", as_rows(ROWS)), tmp_path / "device.jsonl"
+    device.symlink_to("/dev/null")  # one that ends
+    for words in ({"path": device}, {"path": path, "test_path": device}, {"path": path, "validation_path": device}):
+        with pytest.raises(UserError, match=rf"^cannot read {device}: a pipe, socket or device, where a file is "):
+            compose(["dataset=file", *(f"dataset.{name}={value}" for name, value in words.items())])
+
+
 def test_the_content_of_a_file_is_the_identity_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["dataset=file", "dataset.path=a.jsonl"]

@@ -52,6 +52,7 @@ def test_malformed(tmp_path):
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         path.write_text("".join(f"{line}\n" for line in lines))
         assert fault(path).startswith(message)
+    assert fault(Path("/dev/null")).startswith("FILE: cannot read the predictions: a pipe, socket or device")
     write_predictions(path, HEADER, ROWS)
     path.write_bytes(path.read_bytes()[:-5])
     assert fault(path) == "FILE: the file is empty or its last line is cut off; decode the run again"

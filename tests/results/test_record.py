@@ -109,6 +109,8 @@ def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> Non
         read_record(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+    with pytest.raises(UserError, match="cannot read /dev/null: a pipe, socket or device, where a file is needed"):
+        read_record("/dev/null")
 
 
 ANY_JSON = st.recursive(

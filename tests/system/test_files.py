@@ -12,7 +12,7 @@ import pytest
 from filelock import Timeout
 
 from ntl.system.errors import UserError
-from ntl.system.files import is_locked, lock, make_once, remove_parts, sweep, write_text
+from ntl.system.files import is_locked, lock, make_once, remove_parts, sha256_of, sweep, write_text
 
 
 def test_only_what_matches_and_nobody_wrote_to_goes(tmp_path: Path) -> None:
@@ -42,6 +42,18 @@ def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeyp
     write_text(tmp_path / "deep" / "b.md", "new")
     assert (tmp_path / "deep" / "b.md").read_text() == "new"
     assert (tmp_path / "deep" / "b.md").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.timeout(20)
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    held = os.open(tmp_path / "pipe", os.O_RDWR)  # so that to open it does not wait, and to read it does
+    os.write(held, b"a")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="a pipe, socket or device, where a file is needed"):
+            sha256_of(tmp_path / name)
+    os.close(held)
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ WRONG = {
     ("what 1 2", "dataset=gsm8k"): "give one of them",
     ("1", "1 " * 200): r"question 2 has 400 tokens, and the model reads 115 beside an answer of 14",
     ("--file", "none.txt"): "--file none.txt: No such file",
+    ("--file", "/dev/null"): "--file /dev/null: a pipe, socket or device, .* or - for standard input",
     ("what?", "loss=ce"): "only decoding",
 }
 

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import regular
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG_DIR, RESULTS = ROOT / "config", ROOT / "results"
@@ -31,7 +32,9 @@ INTERPOLATION = re.compile(r"(\\*)\$\{")
 
 def use(folder: Path) -> None:
     """Take choices from a folder of the user's, too. UserError: it has none, or one that ``config/`` has as well."""
-    found = [path.relative_to(folder) for group in GROUPS for path in sorted((folder / group).rglob("*.yaml"))]
+    with one_line_errors("read", folder):
+        files = [regular(path) for group in GROUPS for path in sorted((folder / group).rglob("*.yaml"))]
+    found = [path.relative_to(folder) for path in files]
     if not found:
         raise UserError(f"--config-dir {folder}: no YAML file in a folder named like a setting: {', '.join(GROUPS)}.")
     for path in found:
@@ -71,7 +74,7 @@ def read_yaml(path: Path) -> Any:
     from yaml import YAMLError
 
     try:
-        values = OmegaConf.to_container(OmegaConf.create(path.read_text(encoding="utf-8")))
+        values = OmegaConf.to_container(OmegaConf.create(regular(path).read_text(encoding="utf-8")))
     except (OSError, YAMLError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
     check_plain(values, str(path))

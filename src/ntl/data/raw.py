@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, sha256_of
+from ntl.system.files import data_roots, regular, sha256_of
 from ntl.system.hub import download_package, pip_download
 
 Log = Callable[[str], None]
@@ -147,7 +147,7 @@ def read_file(path: Path) -> bytes:
     UserError: it cannot be read, is damaged, or unpacks to far more than text can.
     """
     with one_line_errors("read", path):
-        if path.suffix.lower() != ".gz":
+        if regular(path).suffix.lower() != ".gz":
             return path.read_bytes()
         most = max(UNPACKED, RATIO * path.stat().st_size)
     try:

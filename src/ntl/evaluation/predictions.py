@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.system.errors import UserError
-from ntl.system.files import atomic_writer
+from ntl.system.files import atomic_writer, regular
 
 SCHEMA = 1
 _HEADER = {"schema", "dataset", "metrics", "decoding", "baselines"}
@@ -53,7 +53,7 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
     Also refused is an id that occurs twice in a split, since examples of two runs are paired by their ids.
     """
     try:
-        *lines, rest = Path(path).read_bytes().split(b"\n")
+        *lines, rest = regular(Path(path)).read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path}: cannot read the predictions: {error.strerror}; decode the run again") from None
     if rest or not lines:

@@ -22,7 +22,7 @@ from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
 from ntl.results.spec import typed
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import write_atomically
+from ntl.system.files import regular, write_atomically
 from ntl.system.secrets import redacted
 
 RECORD = "record.json"
@@ -197,7 +197,7 @@ def read_record(path: Path | str) -> RunRecord:
     """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
     try:
         with one_line_errors("read", Path(path)):
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values = json.loads(regular(Path(path)).read_text(encoding="utf-8"))
         if (schema := values.pop("schema")) > SCHEMA:
             raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
         values["config"] = migrate_targets(values["config"])

@@ -20,9 +20,16 @@ UNUSED_SECONDS = 24 * 3600.0
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file or folder. OSError for a pipe, socket or device: to read one may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a pipe, socket or device, where a file is needed", str(path))
+    return path
+
+
 def sha256_of(path: Path) -> str:
     """Return the hexadecimal sha256 digest of a file."""
-    with open(path, "rb") as stream:
+    with open(regular(path), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

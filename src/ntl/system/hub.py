@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.system.errors import UserError, needs, one_line_errors
-from ntl.system.files import sha256_of
+from ntl.system.files import regular, sha256_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -113,7 +113,8 @@ def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
     for names in TOKENIZERS:
         # exists(), not is_file(): reading something else then raises a clear error.
         if all((folder / name).exists() for name in names):
-            return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
+            with one_line_errors("read", folder):
+                return [regular(path) for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
     if file:
         return weight_files(folder, file)
     incomplete = [name for name in BPE if (folder / name).exists()]
