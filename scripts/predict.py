@@ -99,7 +99,7 @@ def read_questions(file: str) -> list[str]:
     """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else regular(Path(file)).read_bytes()
-        found = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+        found = [line for line in re.split("[\r\n]", content.decode("utf-8-sig")) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         remedy = "give a text file with one question on each line, or - for standard input"

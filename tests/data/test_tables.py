@@ -102,6 +102,21 @@ def test_cells_as_they_stand_and_of_a_spreadsheet(tmp_path: Path) -> None:
         values_of(path, ["question", "anwser"])
 
 
+def test_lines_that_end_as_on_an_old_mac(tmp_path: Path) -> None:
+    for cells in ("quoted", "plain"):
+        (tmp_path / "a.csv").write_bytes(b"question,answer\rHow much?,12\r\rAnd then?,3")
+        assert values_of(tmp_path / "a.csv", ["question", "answer"], cells=cells) == [
+            ["How much?", "12"],
+            ["And then?", "3"],
+        ]
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\r{"a": 2}\r')
+    assert values_of(tmp_path / "a.jsonl", ["a"]) == [[1], [2]]
+    for content in (b"a,b\n1,2\r3\n", b'a,b\r"1\n2",3\r'):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(UserError, match=r"a\.csv:\d: a \\r within a row; end each row by \\n, and quote a cell"):
+            values_of(tmp_path / "a.csv", ["a", "b"])
+
+
 def test_without_names_of_columns_the_sign_divides_all_rows_alike_or_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for sign, content in ((";", "1,5;2,5\n3;4\n"), (",", "a; b,2,5\n1,2,3\n"), ("\t", "1,5\t2,5\n\n3\t4,0\n")):

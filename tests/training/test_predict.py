@@ -50,8 +50,9 @@ def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> 
 
 
 def test_a_question_keeps_the_spaces_around_it(tmp_path: Path) -> None:
-    (tmp_path / "q.txt").write_bytes(b"2 + 2 = \r\n\n 3 + 1 =")
-    assert script["read_questions"](str(tmp_path / "q.txt")) == ["2 + 2 = ", " 3 + 1 ="]
+    for end in (b"\r\n", b"\n", b"\r"):
+        (tmp_path / "q.txt").write_bytes(b"2 + 2 = " + 2 * end + b" 3 + 1 =")
+        assert script["read_questions"](str(tmp_path / "q.txt")) == ["2 + 2 = ", " 3 + 1 ="]
 
 
 @pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])

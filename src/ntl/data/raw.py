@@ -161,10 +161,14 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file, plain or ``.gz``, without a byte order mark. UserError with the line of the first bad byte."""
+    r"""A UTF-8 file, plain or ``.gz``, without a byte order mark. Where ``\r`` alone ends its lines, ``\n`` does here.
+
+    UserError with the line of the first bad byte.
+    """
     data = read_file(path)
     try:
-        return data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8").removeprefix("\ufeff")
+        return text if "\n" in text else text.replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         byte = f"byte 0x{data[error.start]:02x} is not UTF-8"

@@ -144,8 +144,10 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
                 raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
             yield place, {column: row[index] for column, index in indices.items()}
     except csv.Error as error:
-        remedy = "where quotation marks are characters like any other, set dataset.cells=plain"
-        raise UserError(f"{path}:{end + 1}: {error}; {remedy}.") from error
+        fault, remedy = error, "where quotation marks are characters like any other, set dataset.cells=plain"
+        if "new-line" in str(error):
+            fault, remedy = r"a \r within a row", r"end each row by \n, and quote a cell that has line ends in it"
+        raise UserError(f"{path}:{end + 1}: {fault}; {remedy}.") from error
 
 
 def _names(text: str, delimiter: str, quoting: Any, header: bool) -> list[str]:
