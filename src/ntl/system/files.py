@@ -147,6 +147,17 @@ def is_locked(path: Path) -> bool:
         return error.errno not in _NO_LOCKS
 
 
+@contextmanager
+def scratch(target: Path, log: Callable[[str], None]) -> Iterator[Path]:
+    """Yield a new folder beside ``target`` to make it in, one process at a time; those of killed processes go."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with lock(target.parent / f".{target.name}.lock", log) as held:
+        # Without a lock the folder of another process at work may be among them.
+        sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
+            yield Path(part)
+
+
 def make_once(
     target: Path,
     find: Callable[[], Made | None],
@@ -161,19 +172,14 @@ def make_once(
     """
     if (found := find()) is not None:
         return found
-    with one_line_errors(action, target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with lock(target.parent / f".{target.name}.lock", log) as held:
-            if (found := find()) is None:  # no other process has made it meanwhile
-                # Without a lock the folder of another process at work may be among them.
-                sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
-                with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
-                    new = Path(part) / "new"
-                    new.mkdir()
-                    write(new)
-                    if target.is_dir():  # damaged
-                        os.replace(target, Path(part) / "old")
-                    os.replace(new, target)
-                found = find()
+    with one_line_errors(action, target.parent), scratch(target, log) as part:
+        if (found := find()) is None:  # no other process has made it meanwhile
+            new = part / "new"
+            new.mkdir()
+            write(new)
+            if target.is_dir():  # damaged
+                os.replace(target, part / "old")
+            os.replace(new, target)
+            found = find()
     assert found is not None
     return found

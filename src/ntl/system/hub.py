@@ -80,16 +80,23 @@ def config_of(name: str) -> dict[str, Any] | None:
 
 
 def stored_parameters(files: Sequence[Path]) -> int:
-    """Return the number of values in safetensors files, from their headers; other files are passed over."""
+    """Return the number of values in safetensors files, from their headers; other files are passed over.
+
+    UserError for a file that is not as long as its header says.
+    """
     total = 0
     for path in files:
         if path.suffix == ".safetensors":
             try:
                 with path.open("rb") as file:
                     header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            except (OSError, ValueError, OverflowError, MemoryError) as error:
-                raise UserError(f"{path}: no whole file of safetensors; fetch it again.") from error
-            total += sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
+                    tensors = [each for name, each in header.items() if name != "__metadata__"]
+                    end = file.tell() + max((each["data_offsets"][1] for each in tensors), default=0)
+                if (size := path.stat().st_size) != end:
+                    raise ValueError(f"{size:,} bytes, and {end:,} by its header")
+            except (OSError, ValueError, OverflowError, MemoryError, KeyError, AttributeError, TypeError) as error:
+                raise UserError(f"{path}: truncated or corrupt safetensors file ({error}); fetch it again.") from error
+            total += sum(math.prod(each["shape"]) for each in tensors)
     return total
 
 

@@ -23,7 +23,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -40,7 +39,7 @@ from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import data_roots, lock, make_once, sha256_of
+from ntl.system.files import data_roots, lock, make_once, scratch, sha256_of
 
 ORIGIN = raw.origin("deepmind")
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
@@ -147,24 +146,22 @@ def _read(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts |
 def unpack(archive: Path, tree: Path, wanted: Collection[str], log: Log) -> None:
     """Take the wanted files out of a ``.tar.gz``, by their path below its top folder: none where it is damaged."""
     log(f"unpacking {archive} (it is read through once)")
-    with one_line_errors("unpack into", tree):
-        tree.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=tree) as part:
-            found = []
-            try:
-                with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-                    for member in tar:
-                        name = member.name.removeprefix("./").partition("/")[2]
-                        if name in wanted and (content := tar.extractfile(member)):
-                            Path(part, str(len(found))).write_bytes(content.read())
-                            found.append(tree / name)
-                    while stream.read(1 << 20):  # at the end the checksum is compared
-                        pass
-            except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
-                raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
-            for number, path in enumerate(found):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(Path(part, str(number)), path)
+    with one_line_errors("unpack into", tree), scratch(tree, log) as part:
+        found = []
+        try:
+            with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+                for member in tar:
+                    name = member.name.removeprefix("./").partition("/")[2]
+                    if name in wanted and (content := tar.extractfile(member)):
+                        (part / str(len(found))).write_bytes(content.read())
+                        found.append(tree / name)
+                while stream.read(1 << 20):  # at the end the checksum is compared
+                    pass
+        except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+            raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
+        for number, path in enumerate(found):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(part / str(number), path)
 
 
 def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log) -> None:
