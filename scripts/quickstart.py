@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ntl.system.hub import require
     from ntl.system.machine import available_cores
 
-    require(source(compose(["model=smollm2_135m"]).model))
+    config = compose(["model=smollm2_135m"])
+    require(source(config.model), data_dir=config.data_dir)
     # Two runs: more workers would leave cores without work.
     workers = chosen.workers or min(2, available_cores())
     code = complete_tables([REAL], "finetune", **given, workers=workers)

@@ -160,6 +160,8 @@ def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ntl.training.train import train
+
     made = tmp_path / "weights" / "smollm2_135m"
     made.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
@@ -177,8 +179,12 @@ def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkey
     named = compose([*MODEL, elsewhere])
     assert source(named.model) == weights.HUB_ID
     assert run_id(named) != run_id(config)
-    with pytest.raises(UserError, match=r"not in the local cache, .*run `make weights`, which has it"):
+    with pytest.raises(UserError, match=r"not in the local cache, and .*run `make weights`, which has it"):
         hub.require(weights.HUB_ID)
+    with pytest.raises(
+        UserError, match=rf"not in {moved}, and .* the folder that it made by model\.path=data/weights/"
+    ):
+        train(compose([*MODEL, elsewhere, f"output_dir={tmp_path}"]))
     # A copy of the hub comes first, and so does a folder that is named.
     monkeypatch.setattr(hub, "snapshot", lambda hub_id: tmp_path)
     assert source(compose([*MODEL, here]).model) == weights.HUB_ID

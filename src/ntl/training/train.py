@@ -65,7 +65,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
 def _check_model(config: Config) -> None:
     model, scale = config.model, config.scale.name
     if model.pretrained or (source(model) and not config.tokenizer.path):
-        require(source(model), gguf_file(model))
+        require(source(model), gguf_file(model), config.data_dir)
         check_type(model)
     if model.pretrained and (said := origin(source(model))):
         say(f"model={model.name}: {said}; {source(model)}.")
