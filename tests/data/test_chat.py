@@ -1,6 +1,7 @@
 """Questions and answers through a chat template: ids by hand and by transformers, and rows of one's own."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
-from ntl.data import dataset_named
+from ntl.data import Prepared, dataset_named
 from ntl.data.chat import Chat
 from ntl.data.encode import Encoder, encode_dataset, encode_rows
 
@@ -105,6 +106,50 @@ def test_the_row_that_a_template_refuses_is_named(chat_tokenizer) -> None:
         Chat(tokenizer).encode(rows)
 
 
+# One that drops thoughts, as published ones do, trims, and in LAST writes the last question and its answer alone.
+ENDS = "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+WRITTEN = "<|im_start|>{{ m.role }}\n{{ c | trim }}<|im_end|>"
+WITHOUT_THOUGHTS = "{% for m in messages %}{% set c = m.content.split('</think>')[-1] %}" + WRITTEN + ENDS
+LAST = "{% for m in messages %}{% set c = m.content %}{% if m.role == 'user' or loop.last %}" + WRITTEN
+LAST += "{% endif %}" + ENDS
+WITHOUT_SYSTEM = "{% for m in messages if m.role != 'system' %}{% set c = m.content %}" + WRITTEN + ENDS
+TWO_TURNS = "{% for m in messages %}{% set c = m.content.replace('.', '<|im_end|>') %}" + WRITTEN + ENDS
+THOUGHT = "<think>2+3 is 5</think>\n5"
+LOST = [
+    (WITHOUT_THOUGHTS, ROW | {"answer": THOUGHT}, "the answer, '<think>2"),
+    (WITHOUT_THOUGHTS, ROW | {"question": "</think>"}, "the question, '</think>'"),
+    (LAST, ROW | {"before": json.dumps(TURNS)}, "turn 2, '1'"),
+    (LAST, ROW | {"before": json.dumps([SYSTEM, *TURNS])}, "the system message, 'Be kind"),
+    (WITHOUT_SYSTEM, ROW | {"before": json.dumps([SYSTEM])}, "the system message, 'Be kind"),
+    (TWO_TURNS, ROW | {"answer": "2. 3"}, "the answer, '2. 3'"),
+]
+
+
+@pytest.mark.parametrize(("template", "row", "lost"), LOST)
+def test_what_a_template_leaves_out_is_named(template: str, row: dict[str, Any], lost: str, chat_tokenizer) -> None:
+    chat = Chat(chat_tokenizer(template=template), "NAME")
+    chat.encode([ROW, ROW | {"question": " What is 2+3? \n", "answer": "\n5 \n"}])
+    asked = re.escape(row["question"])
+    with pytest.raises(
+        UserError, match=rf"^chat template of NAME: at the question '{asked}' it leaves out or .* {lost}"
+    ):
+        chat.encode([ROW, row])
+
+
+def test_thoughts_that_the_prompt_begins_are_shown_whole(chat_tokenizer) -> None:
+    """As of templates that write <think> before every answer, in the prompt already."""
+    thought = (
+        "{% if m.role == 'assistant' and '<think>' not in m.content %}<think>\n\n</think>\n\n{% endif %}{{ m.content }}"
+    )
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n" + thought + "<|im_end|>\n"
+    tokenizer = chat_tokenizer(template=template + ENDS.replace("assistant\n", "assistant\n<think>\n"))
+    chat = Chat(tokenizer)
+    for answer in ("<think>\n2+3 is 5\n</think>\n\n5", "5"):
+        (prompt,), (ids,) = chat.encode([ROW | {"answer": answer}])
+        assert tokenizer.decode(prompt).endswith("<think>\n")
+        assert chat.text(tokenizer.decode(ids, skip_special_tokens=True).strip()) == answer
+
+
 def test_token_ids_of_another_template_are_kept_apart(chat_tokenizer, tmp_path: Path) -> None:
     def folder(tokenizer: Any, chat: Chat | None) -> Path:
         settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 99}
@@ -158,6 +203,19 @@ def test_a_conversation_that_cannot_be_read_is_named_by_its_line(case: str, read
     with pytest.raises(UserError, match=rf"jsonl:3: .*{why}") as caught:
         read([conversation(0), conversation(1), row, *map(conversation, range(2, 9))])
     assert "\n" not in str(caught.value)
+
+
+def test_fields_of_messages_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    rows = [conversation(n) for n in range(40)]
+    for row in rows[:3]:
+        row["messages"][1] |= {"reasoning_content": "one more", "tool_calls": []}
+    rows[0]["messages"][0]["name"] = "Ann"
+    path, lines = tmp_path / "a.jsonl", list[str]()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepared = Prepared(dataset_named("file", tmp_path, path=str(path)), tmp_path)
+    prepared.prepare(lines.append)
+    line = f"{path}: fields of messages that are not read: name (1), reasoning_content (3); what is to be learned has "
+    assert [each for each in lines if each.startswith(line)] == prepared.fingerprint()["warnings"]
 
 
 def test_instructions_are_read_without_settings(read) -> None:

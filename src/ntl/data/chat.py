@@ -43,7 +43,7 @@ class Chat:
         # A template that writes today's date writes the same one on every day, so that token ids are the same.
         template = tokenizer.get_chat_template()
         self.template = NOW.sub(lambda found: repr(DAY.strftime(found[2])), template)
-        self.key = [self.template, tokenizer.special_tokens_map]
+        self.key = ["complete", self.template, tokenizer.special_tokens_map]  # what was said is all there
         said = self._said(ASKED)
         (prompt,) = self._render([said[:-1]], [ASKED], add_generation_prompt=True)
         (whole,) = self._render([said], [ASKED])
@@ -53,13 +53,16 @@ class Chat:
             wrong = "writes no special token behind an answer" if whole.startswith(prompt) else NOT_BEGUN
             raise self._error(f"it {wrong}; {REMEDY}")
         self.end_id = ends[0]
+        self.end = re.compile(f"(?<!{MARK}){re.escape(tokenizer.convert_ids_to_tokens(self.end_id))}")
         self.opening: str = tokenizer.decode(self._ids([before])[0], skip_special_tokens=True).strip()
+        opened = re.search(r"<(\w+)>\s*$", prompt)
+        self.begun = opened[0] if opened and f"</{opened[1]}>" in self.opening else ""
 
     def encode(self, rows: Sequence[Row]) -> tuple[list[list[int]], list[list[int]]]:
         """The token ids of each prompt, and those with which the template continues it, up to the end of the turn.
 
         A row has ``question``, ``answer`` and, where there were earlier messages, ``before``. A special token in what
-        was said is text. UserError for a row that the template refuses or rewrites.
+        was said is text. UserError for a row that the template refuses, or rewrites but for white space.
         """
         said = [self._said(row) for row in rows]
         asked = self._render([each[:-1] for each in said], rows, add_generation_prompt=True)
@@ -70,11 +73,28 @@ class Chat:
             answer = whole[len(prompt) :]
             if whole[: len(prompt)] != prompt or self.end_id not in answer:
                 raise self._error(f"at the question {row['question'][:60]!r} it {NOT_BEGUN}; {REMEDY}")
+            self._check(said[len(answers)], before + self.end.split(text[len(before) :], maxsplit=1)[0])
             answers.append(answer[: answer.index(self.end_id) + 1])
         return prompts, answers
 
+    def _check(self, messages: list[Message], text: str) -> None:
+        """UserError where what was said is not in the text of the conversation; white space may differ."""
+        rest, parts = "".join(text.split()), ["".join(each["content"].split()) for each in messages]
+        # The longest first, each then taken out, so that a short one is not found within another.
+        for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
+            if parts[at] not in rest:
+                content, asked = (messages[place]["content"].replace(MARK, "")[:60] for place in (at, -2))
+                turn = sum(each["role"] != "system" for each in messages[: at + 1])
+                name = {len(parts) - 2: "the question", len(parts) - 1: "the answer"}.get(at, f"turn {turn}")
+                name = "the system message" if messages[at]["role"] == "system" else name
+                lost = f"at the question {asked!r} it leaves out or rewrites {name}, {content!r}"
+                raise self._error(f"{lost}; change that in the data, correct the template, or {WITHOUT}")
+            rest = rest.replace(parts[at], MARK * 2, 1)
+
     def text(self, answer: str) -> str:
-        """A decoded answer without what the template writes before it."""
+        """A decoded answer without what the template writes before it, and with what its prompt has begun of it."""
+        if not answer.startswith(self.opening) and self.opening in answer:
+            return self.begun + answer
         return answer.removeprefix(self.opening).strip()
 
     def _said(self, row: Row) -> list[Message]:

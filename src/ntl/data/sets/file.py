@@ -8,6 +8,7 @@ import json
 import re
 from abc import abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from hashlib import blake2b
@@ -58,6 +59,7 @@ class Own(TextDataset):
     splits = SPLITS
     rows_are: ClassVar[str] = "questions"
     has_weights = False
+    unread: Counter[str]  # messages with a field that is not read, by its name
     config: OwnDataConfig
 
     @property
@@ -67,9 +69,12 @@ class Own(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """The rows in the order of their files."""
-        config, tables = self.config, self._tables(data_dir, log)
+        config, tables, self.unread = self.config, self._tables(data_dir, log), Counter()
         pools = {split: self._read(table) for split, table in tables.items()}
         warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
+        if unread := ", ".join(f"{name} ({count:,})" for name, count in self.unread.items()):
+            line = f"{config.path}: fields of messages that are not read: {unread}"
+            warnings.append(f"{line}; what is to be learned has to stand in content.")
         pools |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
         train, validation, test = (len(pools[split]) for split in SPLITS)
         if train < FEW:
@@ -218,6 +223,9 @@ class File(Own):
             question, answer = filled or texts[config.question], texts[config.answer]
         else:
             question, answer, *before = said_in(cells)
+            read = ("role", "content", config.weight)
+            for message in cells.get("messages", ()):
+                self.unread.update(name for name, value in message.items() if value and name not in read)
         if before and config.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
         for name, text in (("question", question), ("answer", answer)):
