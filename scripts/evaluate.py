@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rule", choices=rules, default="", help="read answers by this rule, too: 2.5 million, 12%%")
     worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
     parser.add_argument("--worst", type=int, metavar="N", help=worst)
+    force = "also predictions that the record beside them was not computed from, or beside that of another run"
+    parser.add_argument("--force", action="store_true", help=force)
     chosen = parser.parse_args(argv)
     if chosen.worst is not None and chosen.worst < 1:
         raise UserError(f"--worst {chosen.worst}: must be 1 or more; leave it out for the metrics.")
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--rule {chosen.rule}: --worst sorts by the rule default; leave one of the two out.")
     from ntl.evaluation.evaluate import find_predictions, print_metrics, print_worst
 
-    path = find_predictions(chosen.run, chosen.outputs)
+    path = find_predictions(chosen.run, chosen.outputs, force=chosen.force)
     if chosen.worst:
         print_worst(path, chosen.worst, as_json=chosen.json)
     else:

@@ -39,12 +39,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def check(paths: Sequence[Path], published: Path) -> None:
     """Print which rows of tables each record fills. UserError: what is wrong with one of them."""
+    from ntl.evaluation.evaluate import checked_record
     from ntl.results.check_record import check_record
-    from ntl.results.record import load_records
+    from ntl.results.record import RECORD, load_records
     from ntl.system.errors import UserError
 
     records = load_records([published])
     for path in paths:
+        if path.name == RECORD:
+            checked_record(path.parent)
         faults, rows = check_record(path, records, ROOT)
         if faults:
             raise UserError(f"{path}: {'; '.join(faults)}.")

@@ -92,7 +92,7 @@ def test_finding_a_run(outputs):
         find_predictions("unfinished", outputs)
 
 
-def test_predictions_that_are_not_the_record_s_are_told(outputs, capsys):
+def test_predictions_that_are_not_the_record_s_are_scored_by_force_alone(outputs, capsys):
     path = outputs / "abc123" / "predictions.jsonl"
     scored = score_predictions(path).predictions_sha256
     config = {"dataset": {"name": "rjokes"}}
@@ -101,7 +101,9 @@ def test_predictions_that_are_not_the_record_s_are_told(outputs, capsys):
     main([str(path)])
     assert capsys.readouterr().err == ""
     write_predictions(path, HEADER, ROWS[:1])  # as cut
-    main(["abc123", "--outputs", str(outputs), "--json"])
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["test/count"] == 1
-    assert printed.err.startswith(f"warning: {path}: not the predictions that ")
+    command = ["abc123", "--outputs", str(outputs), "--json"]
+    with pytest.raises(UserError, match=rf"^{path}: not the predictions that .* --force scores them\.$"):
+        main(command)
+    assert capsys.readouterr().out == ""
+    main([*command, "--force"])
+    assert json.loads(capsys.readouterr().out)["test/count"] == 1

@@ -1,14 +1,19 @@
 """The worst answers of a run, as `evaluate.py --worst` prints them and as a published record keeps them."""
 
 import json
+import re
 import runpy
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
 from ntl.evaluation import read_predictions, write_predictions
-from ntl.results import read_record
+from ntl.results import read_record, write_record
+from ntl.system.files import sha256_of
+from ntl.training.predictor import predict
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 main, publish = (runpy.run_path(str(SCRIPTS / f"{name}.py"))["main"] for name in ("evaluate", "publish"))
@@ -26,6 +31,8 @@ def answered(finished: Path) -> Path:
     rows[1]["prediction"] = f"-{rows[1]['answer']}"
     rows[2]["prediction"] = str(1000 + int(rows[2]["answer"]))
     path.write_text("\n".join([lines[0], *map(json.dumps, rows)]) + "\n")
+    record = replace(read_record(finished / "record.json"), predictions_sha256=sha256_of(path))
+    write_record(finished / "record.json", record, overwrite=True)
     return finished
 
 
@@ -64,3 +71,43 @@ def test_a_published_record_keeps_the_worst(answered: Path) -> None:
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content
+
+
+def test_the_record_of_another_run_is_refused_whatever_the_folder_is_called(
+    finished: Path, copy_of, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, other, out = finished.name, copy_of("seed=2"), tmp_path / "runs"
+    shutil.copyfile(other / "record.json", finished / "record.json")
+    folder = finished.rename(tmp_path / other.name)
+    path = folder / "record.json"
+    message = (
+        f"{path}: the record of another run, {other.name}; config.yaml beside it is of {own}: restore it, or remove it."
+    )
+    for read in (
+        lambda: publish([str(folder), "--out", str(out), "--dirty"]),
+        lambda: publish(["--check", str(path), "--out", str(out)]),
+        lambda: main([str(folder)]),
+        lambda: predict(folder),
+    ):
+        with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+            read()
+    assert not out.exists()
+    capsys.readouterr()
+    main([str(folder), "--json", "--force"])
+    assert json.loads(capsys.readouterr().out)["test/count"] == 30
+
+
+def test_edited_answers_are_not_published(answered: Path, tmp_path: Path) -> None:
+    """Nor the worst ones that a record has before it is published: they may be of any answers."""
+    folder, out = answered.rename(tmp_path / "elsewhere"), tmp_path / "runs"
+    words, path = [str(folder), "--out", str(out), "--dirty"], folder / "predictions.jsonl"
+    content, record = path.read_bytes(), read_record(folder / "record.json")
+    write_record(folder / "record.json", replace(record, worst={"test": [{}]}), overwrite=True)
+    path.write_bytes(content.replace(b'"none"', b'"1"'))
+    for command in (words, ["--check", str(folder / "record.json")]):
+        with pytest.raises(UserError, match=f"^{path}: not the predictions that record.json was computed from"):
+            publish(command)
+    assert not out.exists()
+    path.write_bytes(content)
+    publish(words)
+    assert len(read_record(out / f"{record.id}.json").worst["test"]) == 3

@@ -21,7 +21,7 @@ from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key, score_predictions
 from ntl.evaluation.textual import exact_matches, rouge_scores
-from ntl.results.record import RECORD, find_run, read_record
+from ntl.results.record import RECORD, RunRecord, find_run, read_record, run_record
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of
@@ -32,20 +32,26 @@ TOLD = ("question", "answer", "prediction")  # of a wrong answer, beside its err
 Row = dict[str, Any]
 
 
-def find_predictions(run: str, outputs: Path) -> Path:
+def checked_record(folder: Path) -> RunRecord:
+    """The record in a run folder. UserError where it is of another run, or not of the predictions beside it."""
+    path, record = folder / PREDICTIONS, run_record(folder, renamed=True)
+    if path.is_file() and record.predictions_sha256 not in ("", sha256_of(path)):
+        lead = f"{path}: not the predictions that {RECORD} was computed from: edited, cut or decoded again elsewhere"
+        told = "restore them, or remove the record and repeat the run's command; evaluate.py --force scores them."
+        raise UserError(f"{lead}; {told}")
+    return record
+
+
+def find_predictions(run: str, outputs: Path, *, force: bool = False) -> Path:
     """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id.
 
-    A warning is printed where it is not the file that the record beside it was computed from.
+    UserError also as of ``checked_record``, unless ``force``, where a record is beside it.
     """
     path = Path(run) if Path(run).is_file() else find_run(run, outputs) / PREDICTIONS
     if not path.is_file():
         raise UserError(f"{path.parent}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
-    record = path.with_name(RECORD)
-    known = read_record(record).predictions_sha256 if path.name == PREDICTIONS and record.is_file() else ""
-    if known and known != sha256_of(path):
-        lead = f"warning: {path}: not the predictions that {record} was computed from (its predictions_sha256 differs)"
-        told = "edited, cut, of another run, or decoded again; restore them, or remove the record and train again."
-        print(f"{lead}: {told}", file=sys.stderr)
+    if path.name == PREDICTIONS and path.with_name(RECORD).is_file() and not force:
+        checked_record(path.parent)
     return path
 
 

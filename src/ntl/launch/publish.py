@@ -8,7 +8,7 @@ from typing import Any
 
 from ntl.config import build
 from ntl.config.composition import read_config
-from ntl.evaluation.evaluate import find_predictions, wrong_answers
+from ntl.evaluation.evaluate import PREDICTIONS, checked_record, wrong_answers
 from ntl.results.record import PUBLISHED_ALONE, RECORD, find_run, read_record, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
@@ -36,13 +36,13 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
 def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
     """Copy the records of finished runs to ``<out>/<id>.json``, with their worst answers if these may be published.
 
-    All are checked first. UserError: a different record is there under that id, the run was started from a source with
-    uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
+    All are checked first. UserError: as of ``checked_record``, a different record is there under that id, the run was
+    started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
     """
     paths = [find_run(run, outputs) / RECORD for run in runs]
     if lacking := [path.parent for path in paths if not path.is_file()]:
         raise UserError(f"{lacking[0]} has no {RECORD}: the run has not ended; resume it with the same command")
-    records = [read_record(path) for path in paths]
+    records = [checked_record(path.parent) for path in paths]
     if (changed := [record.id for record in records if record.git.get("dirty")]) and not dirty:
         raise UserError(
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
@@ -50,10 +50,10 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         )
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
         published = out / f"{record.id}.json"
-        kept = read_record(published) if published.is_file() else record
-        fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
+        kept = read_record(published) if published.is_file() else None
+        fields = {name: getattr(kept, name, {}) for name in PUBLISHED_ALONE}  # a run's own may be of any answers
         try:
-            fields |= {} if kept.worst else _wrong_answers(path.parent)
+            fields |= {} if fields["worst"] else _wrong_answers(path.parent)
         except UserError as error:
             print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
         records[number] = replace(record, **fields)
@@ -66,7 +66,7 @@ def _wrong_answers(folder: Path) -> dict[str, Any]:
     config = read_config(folder)
     if not build(config.dataset).publishable:
         raise UserError(f"the licence of {config.dataset.name} does not permit it")
-    samples = wrong_answers(find_predictions(str(folder), folder.parent), PUBLISHED)
+    samples = wrong_answers(folder / PREDICTIONS, PUBLISHED)
     for row in (row for parts in samples.values() for rows in parts.values() for row in rows):
         for name in ("question", "answer", "prediction"):
             row[name] = row[name] if len(row[name]) <= LONGEST else f"{row[name][: LONGEST - 1]}…"

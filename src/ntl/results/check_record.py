@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ntl.config.composition import compose, from_values
 from ntl.config.identity import recorded, run_id
-from ntl.results.match import leaves, plan_table, row_name, row_records, with_weights_of
-from ntl.results.record import RECORD, RunRecord, read_record, unpack_bits
+from ntl.results.match import leaves, plan_table, row_name, row_records
+from ntl.results.record import RECORD, RunRecord, read_record, unpack_bits, with_weights_of
 from ntl.results.spec import load_table_spec, table_names
 
 PACKAGES = ("python", "ntl", "torch", "transformers", "tokenizers")

@@ -8,7 +8,7 @@ from typing import Any
 from ntl.config.identity import NOT_RECORDED, plain, run_id
 from ntl.config.root import Config
 from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
-from ntl.results.record import RunRecord
+from ntl.results.record import WEIGHTS, RunRecord, with_weights_of
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
@@ -17,7 +17,6 @@ from ntl.system.errors import UserError
 NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
 CHOSEN = {"dataset", "scale", "model", "tokenizer", "loss"}  # groups whose choice a record's config has as their name
 ANY_SEED = 2**31 - 1  # composed in place of a row's seeds
-WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
 
 
 @dataclass(frozen=True)
@@ -188,12 +187,6 @@ def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
         if getattr(config.dataset, "seed", None) == ANY_SEED:  # the run's seed draws the data
             config = replace(config, dataset=replace(config.dataset, seed=seed))
     return config, run_id(config)
-
-
-def with_weights_of(record: RunRecord, config: Config) -> Config:
-    """The config with the weights and the tokenizer that the record names, wherever they lie here."""
-    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
-    return replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
 
 
 def _is_run(record: RunRecord, plan: RowPlan) -> bool:

@@ -10,13 +10,16 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from ntl.config.identity import run_id
+from ntl.config.root import Config
 from ntl.config.settings import nearest
 from ntl.config.targets import check_name, migrate_targets
 from ntl.evaluation.metrics import metric_of
@@ -29,6 +32,7 @@ RECORD = "record.json"
 SCHEMA = 1
 DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
+WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 # Metrics of curves, which no record stores.
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
@@ -292,11 +296,26 @@ def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
     return folders
 
 
-def run_record(folder: Path) -> RunRecord:
-    """The record in the folder of a run. UserError as of ``read_record``, or where it is that of another run."""
+def with_weights_of(record: RunRecord, config: Config) -> Config:
+    """The config with the weights and the tokenizer that the record names, wherever they lie here."""
+    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
+    return replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
+
+
+def run_record(folder: Path, *, renamed: bool = False) -> RunRecord:
+    """The record in the folder of a run. UserError as of ``read_record``, or where it is that of another run.
+
+    The folder's name is the id of its run, unless it may have been ``renamed``: then its config.yaml gives the id.
+    """
     path, record = folder / RECORD, read_record(folder / RECORD)
-    if record.id != folder.absolute().name:
-        raise UserError(f"{path}: the record of another run, {record.id}; move it there, or remove it.")
+    own, its = folder.absolute().name, "this folder"
+    if renamed:
+        from ntl.config.composition import read_config  # here, since it costs the import of OmegaConf
+
+        with suppress(UserError):  # no config.yaml, or one of other code
+            own, its = run_id(with_weights_of(record, read_config(folder))), "config.yaml beside it"
+    if record.id != own:
+        raise UserError(f"{path}: the record of another run, {record.id}; {its} is of {own}: restore it, or remove it.")
     return record
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ntl.evaluation.metrics import metric_of
 from ntl.results.effects import effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
-from ntl.results.record import RECORD, RunRecord, read_record
+from ntl.results.record import RECORD, RunRecord, run_record
 from ntl.results.render import header, number
 from ntl.results.spec import ColumnSpec
 from ntl.system.errors import needs
@@ -69,7 +69,7 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
 
     done = [folder for folder in runs if (folder / RECORD).is_file()]
     datasets: dict[str, list[RunRecord]] = {}
-    for record in (replace(read_record(folder / RECORD), overrides=[*runs[folder]]) for folder in done):
+    for record in (replace(run_record(folder), overrides=[*runs[folder]]) for folder in done):
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
         print(f"\n{name}\n{compare_runs(records).to_string()}")

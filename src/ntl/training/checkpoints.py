@@ -21,9 +21,8 @@ from ntl.config.folders import RESULTS
 from ntl.config.identity import deciding
 from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
-from ntl.results import read_record
 from ntl.results.match import leaves
-from ntl.results.record import RECORD
+from ntl.results.record import RECORD, run_record
 from ntl.system.errors import Busy, UserError
 from ntl.system.files import is_locked, lock, remove_parts, sha256_changes, sha256_of, sync, write_atomically
 from ntl.system.secrets import redact
@@ -224,8 +223,7 @@ def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
 
 def best_step(folder: Path) -> int | None:
     """Return the step that a finished run was scored at, if ``trainer.best`` chose it, else None."""
-    path = folder / RECORD
-    record = read_record(path) if path.is_file() else None
+    record = run_record(folder, renamed=True) if (folder / RECORD).is_file() else None
     return record.scored_step if record and "best" in record.model else None
 
 
