@@ -172,6 +172,16 @@ def test_new_weights_that_adapters_freeze_are_told(kind: dict[str, Any], name: s
         assert sum(f"modules_to_save=['{name}', ...]" in str(each.message) for each in caught) == told
 
 
+def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> None:
+    batch, model = make_batch(4), spread(decoder("llama"))
+    rows = [{name: each[row] for name, each in batch.items()} for row in range(4)]
+    off: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "max_steps": 2}
+    arguments = TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, **off)
+    with pytest.warns(UserWarning, match=r"ignores label_smoothing_factor=0\.1 .*label_smoothing=0\.0: create") as told:
+        Trainer(model, arguments, train_dataset=rows, compute_loss_func=MultiToken(model)).train()
+    assert len([line for line in told if "label_smoothing" in str(line.message)]) == 1
+
+
 @pytest.mark.parametrize("kind", [KINDS[0], *KINDS[2:4]], ids=["independent", "linear", "sequential"])
 def test_heads_are_made_where_the_model_is(kind: dict[str, Any]) -> None:
     model = decoder("llama").to("meta")

@@ -214,7 +214,7 @@ class NumberTokenLoss(nn.Module):
             TypeError: The outputs have no logits, there are no labels, or the trainer does not pass on loss_weights.
         """
         if not torch.compiler.is_compiling():
-            self._check_smoothing(trainer_frame(loss_weights))
+            check_smoothing(self, trainer_frame(loss_weights), self._terms.smoothing)
         logits = _get_logits(outputs)
         if labels is None:
             raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
@@ -296,18 +296,6 @@ class NumberTokenLoss(nn.Module):
         logits = self.token_values.new_zeros(*labels.shape, width)
         ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
 
-    def _check_smoothing(self, found: Mapping[str, Any]) -> None:
-        dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
-        smoothing = self._terms.smoothing
-        if self._warned or dropped in (None, 0, smoothing):
-            return
-        self._warned = True
-        warnings.warn(
-            f"transformers ignores label_smoothing_factor={dropped} if there is a compute_loss_func; this loss has "
-            f"label_smoothing={smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
-            stacklevel=3,
-        )
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         super()._apply(fn, recurse)
@@ -350,6 +338,18 @@ def trainer_frame(loss_weights: Tensor | None) -> dict[str, Any]:
             "NumberTokenLossMixin of ntl.losses"
         )
     return found
+
+
+def check_smoothing(loss: Any, found: Mapping[str, Any], smoothing: float) -> None:
+    dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
+    if loss._warned or dropped in (None, 0, smoothing):
+        return
+    loss._warned = True
+    warnings.warn(
+        f"transformers ignores label_smoothing_factor={dropped} if there is a compute_loss_func; this loss has "
+        f"label_smoothing={smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
+        stacklevel=3,
+    )
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:

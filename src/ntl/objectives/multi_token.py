@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 
 from ntl.config.loss import MTPConfig
 from ntl.losses.kinds import Terms
-from ntl.losses.module import trainer_frame
+from ntl.losses.module import check_smoothing, trainer_frame
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import means
 from ntl.models.mtp import Decoder, Heads, add_heads, first_of
@@ -114,6 +114,7 @@ class MultiToken:
         self._block: Any = None  # what the last block was called with, and its output
         self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone
         self._sums: dict[bool, Tensor] = {}
+        self._smoothing, self._warned = terms.smoothing, False
         # Part of the names of weights that are new, where adapters would freeze them.
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         # Of rows without labels a Trainer gathers all outputs but these.
@@ -145,7 +146,9 @@ class MultiToken:
         Raises:
             TypeError: These are not the outputs of one forward pass of the model.
         """
-        state = getattr(trainer_frame(loss_weights).get("self"), "state", None)
+        trainer = trainer_frame(loss_weights)
+        check_smoothing(self, trainer, self._smoothing)
+        state = getattr(trainer.get("self"), "state", None)
         if state is not None and state.max_steps > 0:
             self.progress = state.global_step / state.max_steps
         if not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
