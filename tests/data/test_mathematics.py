@@ -9,6 +9,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
+from ntl.data.dataset import TextDataset
 from ntl.data.prepared import Prepared
 from ntl.data.sets.mathematics import (
     HARDER,
@@ -29,7 +30,7 @@ SUMS_FILES = [file for files in SUMS_TESTS.values() for file in files]
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
 
 
-def made(dataset: Mathematics | Arithmetic, folder: Path) -> Prepared:
+def made(dataset: TextDataset, folder: Path) -> Prepared:
     prepared = Prepared(dataset, folder)
     prepared.prepare()
     return prepared
@@ -96,6 +97,21 @@ def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir
     assert rows["interpolate"][22]["id"] == "interpolate/arithmetic__mul/00022"
     assert Counter(dataset.group(row["id"]) for row in rows["extrapolate"]) == dict.fromkeys(HARDER, 3)
     assert all(row["question"].startswith(NAMES[file_and_pair(row)[0]]) for row in rows["validation"])
+
+
+def test_a_test_needs_no_training_files(sums: Path, data_dir: Path) -> None:
+    dataset = Arithmetic(ArithmeticConfig(**SMALL_SUMS))
+    for name in SUMS_TRAIN:
+        (sums / name).rename(sums / f"{name}.away")
+    (sums / SUMS_TESTS["extrapolate"][0]).rename(sums / "away")
+    alone = made(dataset.alone("interpolate"), data_dir)
+    found = list(alone.rows("interpolate"))
+    for name in SUMS_TRAIN:
+        (sums / f"{name}.away").rename(sums / name)
+    (sums / "away").rename(sums / SUMS_TESTS["extrapolate"][0])
+    assert found == list(made(dataset, data_dir).rows("interpolate"))
+    assert alone.fingerprint()["rows"] == {"interpolate": 10}
+    assert list(made(dataset.alone("train"), data_dir).rows("train")) == list(made(dataset, data_dir).rows("train"))
 
 
 def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:

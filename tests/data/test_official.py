@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import GSM8KConfig, MultiRCConfig, RJokesConfig
+from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Log, Missing
 from ntl.data.sets import official
@@ -31,6 +33,32 @@ def test_the_original_s_text_is_another_run(name: str) -> None:
     paper = run_id(config)
     config.dataset.paper_compat = False  # pyright: ignore[reportAttributeAccessIssue]
     assert run_id(config) != paper
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "own", "missing"),
+    [
+        (GSM8K, "gsm8k", "test", "train"),
+        (GSM8K, "gsm8k", "validation", "test"),
+        (RJokes, "rjokes", "test", "train"),
+        (RJokes, "rjokes", "validation", "test"),
+        (MultiRC, "multirc", "validation", "train"),
+    ],
+)
+def test_a_split_needs_its_own_files_alone(
+    kind: Any, name: str, own: str, missing: str, made_up: Path, release: Any
+) -> None:
+    contents = {GSM8K: jsonl(), RJokes: many(5), MultiRC: passages()}
+    release(kind, **dict.fromkeys(kind.origin.files, contents[kind]))
+    (made_up / kind.origin.files[missing].path).unlink()
+    rows = load_dataset(name, own, made_up)
+    assert rows["id"] == [f"{own}/{index:05d}" for index in range(len(rows))]
+    assert load_dataset(name, own, made_up).to_list() == rows.to_list()
+    with pytest.raises(Missing, match=re.escape(kind.origin.files[missing].path)):
+        load_dataset(name, missing, made_up)
+    with pytest.raises(Missing):
+        made(kind, made_up)
+    assert [path.name for path in made_up.glob("[!.]*-*")] == [dataset_named(name).alone(own).folder_name]
 
 
 # ---- GSM8K

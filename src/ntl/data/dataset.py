@@ -5,6 +5,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -67,19 +68,32 @@ class TextDataset(ABC):
     metrics: ClassVar[str] = "number"
     version: ClassVar[int] = 1
     origin: ClassVar[raw.Origin | None] = None
+    only: str = ""
 
     def __init__(self, config: Any) -> None:
         self.config = config
         self.name: str = config.name
 
+    def alone(self, split: str) -> "TextDataset":
+        """This data set with one split, prepared in a folder of its own from that split's files."""
+        one = copy(self)
+        vars(one).pop("folder_name", None)
+        one.only = split
+        return one
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The splits that are to be made: all but for ``alone``."""
+        return (self.only,) if self.only else self.splits
+
     @abstractmethod
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Rows for every split. Deterministic given the config and the source; called under a lock."""
+        """Rows of all that is ``wanted``. Deterministic given the config and the source; called under a lock."""
 
     def official(self, pairs: Mapping[str, Sequence[tuple[Any, ...]]], **remarks: Any) -> Material:
         """The material of an official release: question and answer of each row (``numbered``), by split."""
         origin = cast(raw.Origin, self.origin)
-        rows = {split: numbered(split, pairs[split]) for split in self.splits}
+        rows = {split: numbered(split, pairs[split]) for split in self.wanted}
         digests = {file.path: file.sha256 for file in origin.files.values() if file.sha256}
         source = {"kind": "official files", "home": origin.home, "cite": origin.cite, "sha256": digests}
         return Material(rows, source, {"licence": origin.licence, **remarks})
@@ -130,7 +144,7 @@ class TextDataset(ABC):
 
         Of a data set that was added, whose settings stand in the file of its class, that file counts, too.
         """
-        decides = {"version": self.version, "config": self.values}
+        decides = {"version": self.version, "config": self.values, **({"only": self.only} if self.only else {})}
         module = type(self).__module__
         if type(self.config).__module__ == module:
             decides["code"] = hashlib.sha256(Path(str(sys.modules[module].__file__)).read_bytes()).hexdigest()

@@ -187,8 +187,9 @@ class Prepared:
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
-        assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
-        splits = {split: write_split(folder / f"{split}.jsonl", rows) for split, rows in material.splits.items()}
+        made, wanted = material.splits, dataset.wanted
+        assert {*wanted} <= made.keys() <= {*dataset.splits}, f"{dataset.name}: material and splits disagree"
+        splits = {split: write_split(folder / f"{split}.jsonl", made[split]) for split in made if split in wanted}
         self._check_sources()  # that none was written to while it was read
         manifest = {
             "schema": SCHEMA,
@@ -219,12 +220,20 @@ class Prepared:
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
     """A split as a ``datasets.Dataset`` with the columns id, question and answer, prepared on first use.
 
+    It needs its own files alone: where those of other splits are missing or damaged, it is prepared without these.
     ``data_dir`` is where prepared files are written, ``data`` when None. Whatever lies under the environment variable
     NTL_DATA_DIR, prepared or raw, is read and never written.
     """
     data_dir = "data" if data_dir is None else data_dir
-    prepared = Prepared(dataset_named(name, data_dir), data_dir)
-    prepared.prepare()
+    dataset = dataset_named(name, data_dir)
+    prepared = Prepared(dataset, data_dir)
+    try:
+        prepared.prepare()
+    except UserError:
+        if split not in dataset.splits:
+            raise
+        prepared = Prepared(dataset.alone(split), data_dir)
+        prepared.prepare()
     return prepared.load(split)
 
 

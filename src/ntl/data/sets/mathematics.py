@@ -225,13 +225,14 @@ class DeepMind(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows from the first source that has all files; UserError names file and line of a wrong answer."""
         rows, held_out, test_rows = self.counts()
-        tests = dict.fromkeys(chain.from_iterable(self.test_files.values()), test_rows)
-        wanted = dict.fromkeys(self.train_files, rows + held_out) | tests
+        files_of = {"train": self.train_files, "validation": self.train_files, **self.test_files}
+        counts = {split: test_rows if split in self.test_files else rows + held_out for split in self.wanted}
+        wanted = {name: count for split, count in counts.items() for name in files_of[split]}
         consent = getattr(self.config, "allow_generation", False)
         texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
         log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
         orders = dict[str, np.ndarray]()  # of the pairs of each training file, those that are used
-        for stream, name in enumerate(self.train_files):
+        for stream, name in enumerate(self.train_files if self.train_files[0] in wanted else ()):
             order = np.random.default_rng([self.config.seed, stream]).permutation(len(texts.lines[name]) // 2)
             orders[name] = order[: rows + held_out].astype(np.uint32)
         splits = {}

@@ -64,11 +64,12 @@ class GSM8K(TextDataset):
     config: GSM8KConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        rows = [map(json.loads, self.read(name, data_dir, log, download).splitlines()) for name in ("train", "test")]
-        train, test = ([(row["question"], row["answer"]) for row in part] for part in rows)
-        chosen = json.loads(GSM8K_SPLIT.read_bytes())
-        pairs = {split: [train[index] for index in chosen[split]] for split in ("train", "validation")}
-        pairs["test"] = test[: self.config.test_rows or None]
+        chosen, pairs = json.loads(GSM8K_SPLIT.read_bytes()), dict[str, list[Pair]]()
+        for split in self.wanted:
+            lines = self.read("test" if split == "test" else "train", data_dir, log, download).splitlines()
+            rows = [(row["question"], row["answer"]) for row in map(json.loads, lines)]
+            indices = chosen.get(split, range(len(rows))[: self.config.test_rows or None])
+            pairs[split] = [rows[index] for index in indices]
         write = normalize_as_paper if self.config.paper_compat else normalize
         return self.official(
             {split: [(write(q), write(ANNOTATION.sub("", a))) for q, a in part] for split, part in pairs.items()}
@@ -111,7 +112,7 @@ class RJokes(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the files."""
         config, remarks = self.config, {}
-        names = ("validation", "test") if config.allow_dev_training else ("test", "validation", "train")
+        names = ("validation", "test") if config.allow_dev_training else self.wanted[::-1]
         pairs = dict[str, list[Pair]]()  # joke as written, and score
         for name in names:
             text = self.read(name, data_dir, log, download).decode().removesuffix("\n")
@@ -121,7 +122,7 @@ class RJokes(TextDataset):
             dev, remarks = pairs["validation"], {"comparable": False, "reason": DEV_ONLY}
             pairs["train"] = [pair for pair in dev if not held_out(pair[0])]
             pairs["validation"] = [pair for pair in dev if held_out(pair[0])]
-        else:
+        elif "train" in pairs:
             counts = Counter(score for _, score in pairs["train"])
             for score, expected in enumerate(TRAIN_HISTOGRAM):
                 if (count := counts[str(score)]) != expected:
@@ -130,8 +131,8 @@ class RJokes(TextDataset):
                         f"{place}: {count} jokes of score {score}, the authors counted {expected}; this is not their "
                         "training file, or not all of it."
                     )
-        pairs["test"] = pairs["test"][: config.test_rows or None]
-        pairs["train"] = pairs["train"][: config.train_rows or None]
+        for split, most in (("test", config.test_rows), ("train", config.train_rows)):
+            pairs[split] = pairs.get(split, [])[: most or None]
         write = str.rstrip if config.paper_compat else unescape
         written = {split: [(write(joke), score) for joke, score in part] for split, part in pairs.items()}
         return self.official(written, **remarks)
@@ -165,7 +166,7 @@ class MultiRC(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         rows, dropped = {}, {}
-        for split in self.splits:
+        for split in self.wanted:
             pairs = list(_passages(self.read(split, data_dir, log, download), strip=not self.config.paper_compat))
             rows[split] = [pair for pair in pairs if pair[1] or self.config.paper_compat]
             if left_out := len(pairs) - len(rows[split]):
