@@ -108,6 +108,13 @@ def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> N
     assert not list((_folder(config) / "checkpoints").glob("checkpoint-*"))
 
 
+def test_an_evaluation_of_a_model_that_diverged_names_the_step(small) -> None:
+    """Before its answers are decoded, which would not."""
+    config = small("trainer.logging_steps=100", "trainer.eval_steps=4", "trainer.eval_decoded=true", "trainer.lr=1e30")
+    with pytest.raises(Diverged, match="validation loss is nan at step 3; no checkpoint was saved before;"):
+        train(config)
+
+
 def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     """96 rows in batches of 40: 40, 40, 16, then 40 again."""
     assert read_record(train(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
