@@ -3,14 +3,16 @@
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GraniteMoeConfig, GraniteMoeForCausalLM
 
 from ntl.config import UserError, compose
@@ -144,9 +146,93 @@ def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: P
     for name in names:
         (unfinished / name).write_bytes(crafted)
     write_manifest(unfinished)
-    with suppress(Exception):  # whatever the libraries make of it
+    with nullcontext() if names == UNREAD else pytest.raises(UserError, match=f"{names[0]}.* cannot be read"):
         train(small())
     assert (finished / "record.json").is_file() == (names == UNREAD)
+
+
+def edited(read: Any, write: Any) -> Any:
+    """``with edited(read, write)(file) as content``: what is made of the content is written to the file again."""
+
+    @contextmanager
+    def edit(file: Path) -> Iterator[Any]:
+        content = read(file)
+        yield content
+        write(content, file)
+
+    return edit
+
+
+JSON = edited(lambda file: json.loads(file.read_text()), lambda content, file: file.write_text(json.dumps(content)))
+PICKLE = edited(lambda file: torch.load(file, weights_only=True), torch.save)
+TENSORS = edited(load_file, save_file)
+
+
+def edits(folder: Path) -> Iterator[tuple[str, str]]:
+    """Edit a file of a checkpoint in one way after another: its name, and what is said of it."""
+    for name in ("trainer_state.json", "run.json", "data.json", "meters.json"):
+        for text in ("{", "[]", "[" * 100_000):
+            (folder / name).write_text(text)
+            yield name, "Error"
+    for name, key, value in (
+        ("trainer_state.json", "global_step", "6"),
+        ("trainer_state.json", "log_history", [{"eval_loss": 1}]),
+        ("trainer_state.json", "another", 1),
+        ("trainer_state.json", "train_batch_size", "x"),
+        ("meters.json", "since", None),
+        ("meters.json", "meters", [1.0] * 99),
+        ("run.json", "made_of", 3),
+    ):
+        with JSON(folder / name) as content:
+            content[key] = value
+        yield name, "Error"
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        for damaged in (b"", (folder / name).read_bytes()[:200]):
+            (folder / name).write_bytes(damaged)
+            yield name, "Error"
+        torch.save([1], folder / name)
+        yield name, "Error"
+        (folder / name).unlink()
+        yield "", f"there is no {name[:5]}"
+    # Of a shape or layout beyond which a fused step would read and write.
+    for form in ((2, 2), ()):
+        with PICKLE(folder / "optimizer.pt") as content:
+            content["state"][0]["exp_avg"] = torch.zeros(form)
+        yield "optimizer.pt", "and its state another"
+    with PICKLE(folder / "optimizer.pt") as content:
+        content["state"][0]["exp_avg"] = torch.zeros(1).expand(content["state"][0]["exp_avg"].shape)
+    yield "optimizer.pt", "and its state another"
+    with PICKLE(folder / "optimizer.pt") as content:
+        content["state"] = {}
+    yield "", "its optimizer has taken 0 steps, and its state is that of step 6"
+    with TENSORS(folder / "model.safetensors") as content:
+        del content["transformer.ln_f.bias"]
+    yield "model.safetensors", "it lacks transformer.ln_f.bias"
+    with TENSORS(folder / "model.safetensors") as content:
+        content["transformer.ln_f.bias"] = torch.zeros(3)
+    yield "model.safetensors", "Error"
+
+
+def test_an_edited_file_is_one_line_that_names_it(finished: Path, small, tmp_path: Path) -> None:
+    """Its manifest fits. What cannot be read may be a fault of the program, so the traceback is kept."""
+    (finished / "record.json").unlink()
+    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
+    folder = finished / "checkpoints" / "checkpoint-6"
+    whole, log, said = Path(shutil.copytree(folder, tmp_path / "whole")), finished / "run.log", 0
+    for name, what in edits(folder):
+        write_manifest(folder)
+        with pytest.raises(UserError, match=re.escape(what)) as caught:
+            train(small())
+        line = str(caught.value)
+        assert line.startswith(f"{folder}: ")
+        assert "\n" not in line
+        assert name in line
+        said += "traceback in run.log); restore it, or remove this folder, and the same command goes on" in line
+        shutil.rmtree(folder)
+        shutil.copytree(whole, folder)
+    assert log.read_text().count("Traceback (most recent call last)") >= said > 30
+    shutil.rmtree(folder)
+    assert train(small()) == finished / "record.json"
 
 
 @pytest.mark.parametrize(

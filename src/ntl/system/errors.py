@@ -4,8 +4,10 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
+
+from ntl.system.secrets import print_traceback
 
 
 class UserError(Exception):
@@ -71,4 +73,28 @@ def one_line_when_full(folder: Path) -> Iterator[None]:
         raise UserError(
             f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
             "read-only? Make room, and run it again; complete checkpoints are kept."
+        ) from error
+
+
+@contextmanager
+def one_line_when_edited(checkpoint: Path, files: str) -> Iterator[None]:
+    """Turn whatever fails while files of a checkpoint are read, which anyone may have edited, into a UserError.
+
+    It may also be a fault of the program: the traceback is added to ``run.log`` in the folder of the checkpoint's run.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError | MemoryError) or "memory" in str(error):
+            raise
+        run, told = checkpoint.parent.parent, ""
+        with suppress(OSError):
+            if (run / "config.yaml").is_file():
+                with (run / "run.log").open("a") as log, redirect_stderr(log):
+                    print_traceback()
+                told = "; traceback in run.log"
+        why = " ".join(f"{type(error).__name__}: {error}".partition(". ")[0].split())[:200]
+        raise UserError(
+            f"{checkpoint}: {files} cannot be read ({why}{told}); restore it, or remove this folder, and the same "
+            "command goes on from the checkpoint before; resume=never starts over."
         ) from error

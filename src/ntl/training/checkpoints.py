@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results.match import leaves
 from ntl.results.record import RECORD, run_record
-from ntl.system.errors import Busy, UserError
+from ntl.system.errors import Busy, UserError, one_line_when_edited
 from ntl.system.files import is_locked, lock, remove_parts, sha256_changes, sha256_of, sync, write_atomically
 from ntl.system.secrets import redact
 
@@ -117,7 +118,7 @@ def _lock_of(folder: Path) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON of a checkpoint, whose manifest says that it is as it was written."""
+    """Read JSON of a checkpoint."""
     return json.loads(path.read_bytes())
 
 
@@ -141,7 +142,7 @@ def is_whole(folder: Path) -> bool:
     try:
         manifest = read_json(folder / MANIFEST)
         return bool(manifest) and all(sha256_of(folder / name) == known for name, known in manifest.items())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 
@@ -158,7 +159,9 @@ def checkpoint_at(run: Path, step: int) -> Path:
 
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
     """Raise ``UserError`` if a checkpoint was trained on other data than ``files`` (name -> sha256)."""
-    if how := sha256_changes(read_json(folder / DATA), files):
+    with one_line_when_edited(folder, DATA):
+        how = sha256_changes(read_json(folder / DATA), files)
+    if how:
         raise UserError(
             f"{folder}: the data is not what it was trained on: {how}; restore it, or start over with resume=never."
         )
@@ -257,13 +260,15 @@ def checkpoint_for(config: Config, folder: Path) -> Path | None:
         if not (is_whole(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
             raise UserError(f"resume={checkpoint}: no complete checkpoint; give one like outputs/ID/checkpoints/NAME.")
     if checkpoint:
-        _check_same_run(checkpoint, config, folder)
+        with one_line_when_edited(checkpoint, f"{STATE} or {RUN}"):
+            _check_same_run(checkpoint, config, folder)
     return checkpoint
 
 
 def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
     state, before, now = read_json(checkpoint / STATE), read_json(checkpoint / RUN), describe(config, folder.name)
-    step, trainer = int(state["global_step"]), config.trainer
+    step, trainer, history = index(state["global_step"]), config.trainer, state["log_history"]
+    index(max((each["step"] for each in history), default=0))  # each has one, by which it is found
     if step > trainer.max_steps:
         raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
     if step_of(checkpoint) not in (-1, step):
@@ -283,7 +288,7 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
             f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
             "start over with resume=never."
         )
-    best = best_of(state["log_history"], trainer.best if trainer.max_steps else "").step
+    best = best_of(history, trainer.best if trainer.max_steps else "").step
     if best not in (None, step) and not is_whole(at_best := checkpoint_at(folder, best)):
         raise UserError(
             f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "
@@ -304,8 +309,10 @@ def _is_on_the_way(step: int, before: Mapping[str, Any], config: Config) -> bool
 
 def check_start(checkpoint: Path, made_of: Mapping[str, str], bf16: bool) -> None:
     """Raise ``UserError`` for another tokenizer, other initial weights (name -> sha256), or another precision."""
-    before = read_json(checkpoint / RUN)
-    if how := sha256_changes(before.get("made_of", made_of), made_of):
+    with one_line_when_edited(checkpoint, RUN):
+        before = read_json(checkpoint / RUN)
+        how = sha256_changes(before.get("made_of", made_of), made_of)
+    if how:
         raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
     if before.get("bf16", bf16) is not bf16:
         there, here = ("float32", "bfloat16") if bf16 else ("bfloat16", "float32")
@@ -365,7 +372,8 @@ def base_for(config: Config) -> Path:
             f"base={config.base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
             f"with keep_steps=[{step}]. scripts/reproduce.py trains the bases of its tables itself."
         )
-    before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], describe(config, "")["config"]))
+    with one_line_when_edited(checkpoint, RUN):
+        before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], describe(config, "")["config"]))
     if changed := _differences(before, now):
         remedy = "name a run whose weights fit"
         if now["objective"] and not before["objective"]:

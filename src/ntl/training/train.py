@@ -20,7 +20,7 @@ from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
 from ntl.results.record import RECORD, run_record, write_record
-from ntl.system.errors import UserError, one_line_errors, one_line_when_full
+from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
 from ntl.system.files import remove_parts
 from ntl.system.hub import origin, require
 from ntl.system.machine import git_state, uses_bf16
@@ -120,7 +120,8 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         checkpoints.check_start(checkpoint, made_of, bf16)
         say(f"Continuing from {checkpoint}.")
     elif base:
-        before = read_json(base / RUN)["made_of"].get("tokenizer")
+        with one_line_when_edited(base, RUN):
+            before = read_json(base / RUN)["made_of"].get("tokenizer")
         if before != made_of["tokenizer"]:
             raise UserError(
                 f"base={config.base}: trained with another tokenizer, sha256 {before}; name a run whose weights fit."
@@ -218,9 +219,11 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        made_of["base"] = read_json(base / checkpoints.MANIFEST)[checkpoints.WEIGHTS]
+        with one_line_when_edited(base, checkpoints.MANIFEST):
+            made_of["base"] = read_json(base / checkpoints.MANIFEST)[checkpoints.WEIGHTS]
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
-        made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
+        with one_line_when_edited(checkpoint, RUN):
+            made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
     return made_of
 
 

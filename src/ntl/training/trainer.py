@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,27 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import StackDataset
-from transformers import EvalPrediction, PrinterCallback, Trainer
+from transformers import EvalPrediction, PrinterCallback, Trainer, TrainerState
 
-from ntl.config.trainer import is_decoded
+from ntl.config.trainer import TORCH_OPTIMIZERS, is_decoded
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
-from ntl.system.errors import Diverged, UserError
+from ntl.system.errors import Diverged, UserError, one_line_when_edited
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, micro_batches
 from ntl.training.callbacks import SaveAt, training_arguments
-from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_manifest
+from ntl.training.checkpoints import (
+    DATA,
+    KEEP,
+    METERS,
+    RUN,
+    STATE,
+    WEIGHTS,
+    newest_whole,
+    prune,
+    read_json,
+    write_manifest,
+)
 from ntl.training.decode import decode_validation
 from ntl.training.parts import RunParts
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
@@ -32,6 +44,13 @@ EVALUATION_TIMES = (
     *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
     "eval_model_preparation_time",  # of a model that was not trained
 )
+# What transformers calls to read files of a checkpoint.
+READERS = {
+    "_load_from_checkpoint": f"{WEIGHTS}, {METERS} or {STATE}",
+    "_init_training_state": STATE,
+    "_load_optimizer_and_scheduler": "optimizer.pt or scheduler.pt",
+    "_load_rng_state": "rng_state.pth",
+}
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -304,22 +323,41 @@ class ObjectiveTrainer(Trainer):
             model.load_state_dict(state)
             model.to(self.args.device)
 
+    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
+        """As transformers'. UserError: the checkpoint is not what was written."""
+        for name, files in READERS.items() if resume_from_checkpoint else ():
+            read = one_line_when_edited(Path(resume_from_checkpoint), files)
+            setattr(self, name, read(getattr(self, name)))
+        return super().train(resume_from_checkpoint, **options)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
+        # Without one of these, transformers begins with a new one.
+        for name in ("optimizer.*", "scheduler.pt", "rng_state*.pth"):
+            if not any(folder.glob(name)):
+                raise FileNotFoundError(f"there is no {name}")
         (load_sharded if self.is_fsdp_enabled else load_model)(self._objective().model, folder)
+        TrainerState.load_from_json(str(folder / STATE))  # transformers does it next
         counted = read_json(folder / METERS)
-        self.metered_since, self.seconds_before = counted["since"], counted["seconds"]
+        self.metered_since, self.seconds_before = index(counted["since"]), float(counted["seconds"])
         if self.is_world_process_zero():  # the sums are over all ranks
             self.meters += torch.tensor(counted["meters"], dtype=torch.float64, device=self.args.device)
             self.seen += torch.tensor(counted["seen"], device=self.args.device)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        state: Any = self.state  # just read; these follow from the config
+        state.compute_steps(self.args, self.args.max_steps)
+        state.stateful_callbacks = {"TrainerControl": self.control.state()}
         super()._load_optimizer_and_scheduler(checkpoint)
         optimizer: Any = self.optimizer
-        if checkpoint and optimizer:
-            taken = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
-            if taken and max(taken) != self.state.global_step:
-                raise UserError(
-                    f"{checkpoint}: its optimizer has taken {max(taken)} steps, and its state is that of step "
-                    f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
-                )
+        for parameter, own in optimizer.state.items() if self.config.optim in TORCH_OPTIMIZERS else ():
+            # A fused step reads and writes beyond tensors of another shape or layout.
+            form = parameter.shape, parameter.stride()
+            if any(name != "step" and (value.shape, value.stride()) != form for name, value in own.items()):
+                raise ValueError(f"a parameter has the shape {[*parameter.shape]}, and its state another")
+        taken = max((int(own["step"]) for own in optimizer.state.values() if "step" in own), default=0)
+        if self.config.optim != "sgd" and taken != self.state.global_step:
+            raise UserError(
+                f"{checkpoint}: its optimizer has taken {taken} steps, and its state is that of step "
+                f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
+            )

@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ntl.models.lora import LORA, merged_state, trained_state
+from ntl.system.errors import one_line_when_edited
 from ntl.training.checkpoints import WEIGHTS
 
 ADAPTERS = "trained.safetensors"
@@ -33,23 +34,28 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
 
 
 def load_model(model: Any, folder: Path) -> None:
-    """Load what ``save_model`` wrote of the same model."""
-    if _has_adapters(model):
-        state = safetensors.torch.load_file(folder / ADAPTERS)
-        for name, tensor in trained_state(model).items():
-            tensor.copy_(state[name])
-        return
-    try:
-        safetensors.torch.load_model(model, folder / WEIGHTS)
-    except RuntimeError:
-        model.load_state_dict(_renamed_state(model, folder))
+    """Load what ``save_model`` wrote of the same model. UserError: it is something else."""
+    with one_line_when_edited(folder, ADAPTERS if _has_adapters(model) else WEIGHTS):
+        if _has_adapters(model):
+            state = safetensors.torch.load_file(folder / ADAPTERS)
+            for name, tensor in trained_state(model).items():
+                tensor.copy_(state[name].reshape(tensor.shape))  # copy_ alone would broadcast
+            return
+        try:
+            safetensors.torch.load_model(model, folder / WEIGHTS)
+        except RuntimeError:
+            model.load_state_dict(_renamed_state(model, folder))
 
 
 def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
     # Some architectures, such as mixtures of experts, are saved under the names of their published checkpoints.
     # FSDP replaces the class of a sharded model with a subclass; this is the original class.
     model_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
-    return model_class.from_pretrained(folder, config=model.config, dtype=model.dtype).state_dict()
+    settings = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
+    loaded, info = model_class.from_pretrained(folder, **settings)
+    if info["missing_keys"]:  # they would stay random
+        raise ValueError(f"it lacks {min(info['missing_keys'])}")
+    return loaded.state_dict()
 
 
 @torch.no_grad()
@@ -59,7 +65,7 @@ def load_sharded(model: nn.Module, folder: Path) -> None:
     if not parameters.keys() <= whole.keys():
         whole = _renamed_state(model, folder)
     for name, parameter in parameters.items():
-        value = whole[name].to(parameter.device)
+        value = whole[name].reshape(parameter.shape).to(parameter.device)
         if isinstance(parameter, DTensor):
             value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
         parameter.copy_(value)
