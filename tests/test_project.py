@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2390, "objectives": 1273, "training": 2844, "numbers": 600, "tokenizers": 680, "models": 1084},
-    **{"data": 3435, "decoding": 1077, "evaluation": 1408, "results": 3629, "launch": 788, "benchmarks": 945},
+    **{"losses": 2407, "objectives": 1284, "training": 2844, "numbers": 600, "tokenizers": 680, "models": 1084},
+    **{"data": 3471, "decoding": 1088, "evaluation": 1410, "results": 3629, "launch": 788, "benchmarks": 945},
     **{"config": 2604, "system": 798},
 }
 MAX_FILES = 143
