@@ -30,6 +30,17 @@ class DecodingConfig:
 
 
 @dataclass
+class DigitMedianConfig(DecodingConfig):
+    """Greedy decoding in which a digit is the median, not the likeliest, of the digits' distribution."""
+
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning")
+    tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
+
+    _target_: str = "ntl.decoding.generation.digit_median"
+    num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
+
+
+@dataclass
 class SpeculativeConfig(DecodingConfig):
     """Greedy decoding in which the heads of ``objective=mtp`` draft and the model verifies."""
 

@@ -6,5 +6,6 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.decoding.batches import decode as decode
+    from ntl.decoding.digit_median import DigitMedian as DigitMedian
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessor
 
 from ntl.config.decoding import DecodingConfig
 from ntl.decoding.batches import Answer, Example, Read, checked, text_of_answer
+from ntl.decoding.digit_median import DigitMedian
 from ntl.models.interface import end_ids, pad_id
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
@@ -17,12 +18,23 @@ _IGNORED |= {"num_return_sequences", "max_length", "max_new_tokens"}
 _IGNORED |= {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
 
 
+def digit_median(config: DecodingConfig, *, tokenizer: Any, **given: Any) -> Read:
+    """Greedy search in which a digit is the median of the digits' distribution (`DigitMedian`)."""
+    return generate(config, tokenizer=tokenizer, processors=[DigitMedian(tokenizer)], **given)
+
+
 def generate(
-    config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
+    config: DecodingConfig,
+    *,
+    model: Any,
+    tokenizer: Any,
+    max_new_tokens: int,
+    also: Sequence[int] = (),
+    processors: Sequence[LogitsProcessor] = (),
 ) -> Read:
     """Greedy or beam search. The generation config in the model's folder has no effect (``own_settings``).
 
-    ``also``: Tokens that end an answer besides its end tokens.
+    ``also``: Tokens that end an answer besides its end tokens. ``processors`` change the logits of each step.
     """
     own, ends = getattr(model, "generation_config", None), end_ids(model, tokenizer, also)
     start = getattr(model.config, "decoder_start_token_id", None)
@@ -36,11 +48,13 @@ def generate(
         decoder_start_token_id=getattr(own, "decoder_start_token_id", None) if start is None else start,
     )
 
+    steps = [lambda _, logits: checked(logits), *processors]
+
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         # transformers would take what ``search`` leaves open from the model's own config.
         own, model.generation_config = model.generation_config, GenerationConfig()
         try:
-            output = model.generate(**inputs, generation_config=search, logits_processor=[lambda _, z: checked(z)])
+            output = model.generate(**inputs, generation_config=search, logits_processor=[*steps])
         finally:
             model.generation_config = own
         skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
