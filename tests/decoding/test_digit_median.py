@@ -1,5 +1,6 @@
 """The digit median against values by hand, an independent loop, and transformers' own ways to call it."""
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -91,13 +92,10 @@ def step_by_step(model: Any, question: list[int], median: bool = True) -> list[i
         else:
             given = {"input_ids": torch.tensor([question + new])}
         logits = model(**given).logits[0, -1]
-        top, total = int(logits.argmax()), 0.0
+        top = int(logits.argmax())
         if median and top in DIGITS:
             shares = logits[4:10].softmax(-1).tolist()
-            for top, share in zip(DIGITS, shares, strict=True):
-                total += share
-                if total >= 0.5:
-                    break
+            top = 4 + [total >= 0.5 for total in accumulate(shares)].index(True)
         new.append(top)
     return new
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ntl.config import UserError
@@ -12,6 +13,7 @@ from ntl.evaluation import NUMBER_METRICS, Scores, score_predictions, write_pred
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.scores import speculation_metrics
 from ntl.results import unpack_bits
+from ntl.results.record import unpack_errors
 
 HEADER = {
     "schema": 1,
@@ -53,6 +55,23 @@ def score(tmp_path) -> Callable[..., Scores]:
 @pytest.fixture
 def scores(score) -> Scores:
     return score(ROWS)
+
+
+def test_errors_of_each_row_are_packed(score):
+    """In the order of the file; of more than 1,000 rows the same ones of every file with these ids."""
+    assert unpack_errors(score(ROWS).errors["interpolate"]).tolist()[:2] == [1.0, 0.0]
+    assert np.isnan(unpack_errors(score(ROWS).errors["interpolate"])[2])
+    many = [row("test", key, "10", str(10 + key % 100)) for key in range(1100)]
+    kept = sorted(sorted(range(1100), key=lambda key: hashlib.sha1(str(key).encode()).hexdigest())[:1000])
+    assert unpack_errors(score(many).errors["test"]).tolist() == [key % 100 for key in kept]
+
+
+def test_relative_errors_that_no_blunder_rules(score):
+    """APE 10, 0, 100 (no number) and 3,980 percent; an answer of 0 has none."""
+    found = score([*ROWS, row("interpolate", 4, "0", "3")]).metrics
+    assert found["interpolate/ape_clipped_10"] == pytest.approx((10 + 0 + 10 + 10) / 4)
+    expected = (math.log(11) + math.log(101) + math.log(3981)) / 4
+    assert found["interpolate/log_ape"] == pytest.approx(expected)
 
 
 def test_what_every_row_of_a_split_has_is_averaged(score):

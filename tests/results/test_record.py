@@ -19,7 +19,7 @@ from rows import record as small_record
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.results import RunRecord, load_records, pack_bits, read_record, thin_curve, unpack_bits, write_record
-from ntl.results.record import dumps, to_json
+from ntl.results.record import dumps, pack_errors, to_json, unpack_errors
 
 GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
 
@@ -155,6 +155,16 @@ def test_how_long_it_takes_until_a_curve_is_below_a_value() -> None:
     for metric in ("validation/steps_until_ce_0.5", "probe/epochs_until_20.0"):
         assert record.has(metric)
         assert not small_record().has(metric)
+
+
+@given(st.lists(st.one_of(st.floats(0, 1e30), st.integers(0, 256).map(float), st.just(math.nan)), max_size=40))
+def test_errors_come_back(errors: list[float]) -> None:
+    """Integers up to 256 are exact, others within a 256th; NaN is an answer without a number."""
+    found = unpack_errors(pack_errors(np.array(errors)))
+    assert len(found) == len(errors)
+    for one, other in zip(found.tolist(), errors, strict=True):
+        assert math.isnan(one) if math.isnan(other) else one == pytest.approx(other, rel=1 / 256, abs=1e-37)
+        assert one == other or other not in range(257)
 
 
 @given(arrays(np.bool_, st.integers(0, 40)))

@@ -1,11 +1,14 @@
 """From decoded text to predictions.jsonl, and finished runs that are restored and decoded again."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from ntl.config import UserError, compose, run_id
@@ -16,9 +19,10 @@ from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
 from ntl.results import read_record
+from ntl.results.record import unpack_errors
 from ntl.training import decode
 from ntl.training import decode as module
-from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
+from ntl.training.decode import EXTRA_TOKENS, answer_bits, check_lengths, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
 from ntl.training.predictor import restore
 from ntl.training.train import train
@@ -75,16 +79,44 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
     made = parts("decoding=median", "beside=points", "decoding.batch_size=7")
     total, searches, beside = len(made.rows("test")), {}, made.config.beside
     own = decode_splits(made, ["test"], tmp_path / "own.jsonl", searches=searches)
-    found = decode.decode_additional(made, beside, tmp_path, searches)
+    found, errors = decode.decode_additional(made, beside, tmp_path, searches)
+    total += len(made.rows("validation"))  # which all read, too
     assert sum(prompts) == total
     assert found["test/mae@median"] == own.metrics["test/mae"]
+    assert found["validation/mae@median"] == found["validation/mae"]
+    assert unpack_errors(errors["test@median"]).mean() == pytest.approx(own.metrics["test/mae"], rel=0.004)
+    assert {*errors} == {f"{split}{at}" for split in ("test", "validation") for at in ("@median", "@expectation")} | {
+        "validation"
+    }
+    total = len(made.rows("test"))
+    prompts.clear()
     for name in ("expectation", "median"):
         decode_splits(made, ["test"], alone := tmp_path / f"{name}.jsonl", beside[name])
         assert read_predictions(alone) == read_predictions(tmp_path / decode.predictions_name(beside[name]))
-    assert sum(prompts) == 3 * total
+    assert sum(prompts) == 2 * total
     beside["median"].num_beams = 3
     decode_splits(made, ["test"], alone, beside["median"], searches)
-    assert sum(prompts) == 4 * total
+    assert sum(prompts) == 3 * total
+
+
+def test_bits_of_the_right_answer(parts) -> None:
+    """-log2 of its tokens' probabilities, one by one, with the end token; of validation, of an evaluation's rows."""
+    made = parts("trainer.eval_rows=5", "trainer.eval_batch_size=4")
+    found = answer_bits(made, ["validation", "test"])
+    for split, count in (("validation", 5), ("test", len(made.rows("test")))):
+        bits = []
+        for index in range(count):
+            example, total = made.encoded(split)[index], 0.0
+            ids = example["question_ids"].tolist()
+            for token in example["answer_ids"].tolist():
+                with torch.no_grad():
+                    logits = made.model(torch.tensor([ids])).logits[0, -1].double()
+                total -= float(logits.log_softmax(-1)[token]) / math.log(2)
+                ids = [*ids, token]
+            assert token == made.tokenizer.eos_token_id
+            bits.append(total)
+        assert found[f"{split}/bits"] == pytest.approx(fmean(bits), rel=1e-5)
+        assert found[f"{split}/probability"] == pytest.approx(fmean(2**-each for each in bits), rel=1e-5)
 
 
 def longest(parts: RunParts, split: str, part: str) -> int:

@@ -67,6 +67,8 @@ NUMBER = (
     Metric("mape", LOWER, "%", ".2f", "MAPE"),
     Metric("mape_median", LOWER, "%", ".2f", "median APE"),
     Metric("mape_clipped", LOWER, "%", ".2f", "MAPE clipped at 100"),
+    Metric("ape_clipped_10", LOWER, "%", ".2f", "APE clipped at 10"),
+    Metric("log_ape", LOWER, "log points", ".3f", "mean log(1 + APE)"),
     Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer"),
     Metric("unparsable", NEITHER, "share", ".1%", "unparsable"),
     COUNT,
@@ -93,6 +95,9 @@ OTHER = (
     Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy"),
     Metric("marked", NEITHER, "share", ".1%", "with ####"),
     Metric("malformed", LOWER, "share", ".1%", "malformed"),
+    # Of the right answer, as it is written.
+    Metric("bits", LOWER, "bits", ".3f", "bits of the answer"),
+    Metric("probability", HIGHER, "probability", ".3f", "probability of the answer"),
     Metric("covered", NEITHER, "probability", ".3f", "covered"),
     Metric("tokens_per_forward", HIGHER, "tokens", ".3f", "tokens a forward pass"),
     Metric("accepted", HIGHER, "share", ".1%", "kept"),

@@ -37,6 +37,7 @@ def number_metrics(
     mean over cells (Table 5; without groups there is one cell). A cell without any parsed pair makes mape undefined,
     since leaving it out would reward a model for failing there. mape_clipped is the same mean with each error clipped
     at 100, and 100 for an unparsable prediction; mape_median is the median over the parsed pairs of all cells.
+    ape_clipped_10 and log_ape, the mean of log(1 + APE), are over all pairs, an unparsable one with an APE of 100.
 
     Errors, deviations from a mean and ranks are computed on decimals of any size. An error beyond float64 is inf, and
     so is a mean that includes it; the signed log stays finite.
@@ -60,7 +61,8 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
     valid, nonzero = pairs.valid, pairs.nonzero
     good = pairs.take(valid)
     with np.errstate(all="ignore"):
-        clipped = np.where(valid, np.minimum(pairs.relative, 100.0), 100.0)
+        relative = np.where(valid, pairs.relative, 100.0)
+        clipped, of_nonzero = np.minimum(relative, 100.0), relative[nonzero]
         mse = _mean(good.error**2)
         return {
             "accuracy": _mean(pairs.correct),
@@ -76,6 +78,8 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "mape": _mean_over_cells(pairs.relative, valid & nonzero, nonzero, groups),
             "mape_median": _mean(good.relative[good.nonzero], np.median),
             "mape_clipped": _mean_over_cells(clipped, nonzero, nonzero, groups),
+            "ape_clipped_10": _mean(np.minimum(of_nonzero, 10.0)),
+            "log_ape": _mean(np.log1p(of_nonzero)),
             "within_1_percent": _mean(pairs.within),
             "unparsable": _mean(~valid),
             "count": float(len(valid)),

@@ -25,7 +25,7 @@ from ntl.evaluation.textual import (
     text_metrics,
     token_accuracy,
 )
-from ntl.results import pack_bits
+from ntl.results.record import pack_bits, pack_errors
 from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of
@@ -40,7 +40,9 @@ DEFAULT = "default"
 _RULE = RULES[DEFAULT]  # of groups, truths and reference answers
 _ANY_TEXT = ("utf-8", "surrogatepass")
 Row = Mapping[str, Any]
-Found = tuple[dict[str, float], NDArray[np.bool_], dict[str, dict[str, float]]]  # metrics, correct, groups of a split
+# Metrics, correctness, groups and errors of a split.
+Found = tuple[dict[str, float], NDArray[np.bool_], dict[str, dict[str, float]], NDArray[np.float64] | None]
+ERRORS = 1000  # the most of a split that a record keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Scores:
         text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
+    errors: split -> packed absolute errors of at most ``ERRORS`` rows (`ntl.results.record.pack_errors`), of numbers.
     ids_sha256: split -> hash of all ids in file order.
     predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
     """
@@ -64,6 +67,7 @@ class Scores:
     metrics: dict[str, float]
     groups: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
@@ -98,8 +102,12 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
             metrics |= likelihood_metrics(mine, size, digits=digits)
         else:
             given = mine, header, f"{path}: {name}", rules
-            found, correct, groups = _score_numbers(*given) if header["metrics"] == "number" else _score_texts(mine)
+            of_split = _score_numbers(*given) if header["metrics"] == "number" else _score_texts(mine)
+            found, correct, groups, errors = of_split
             metrics, scores.correct[name] = metrics | found, pack_bits(correct)
+            if errors is not None:
+                kept = sorted(sorted(range(len(mine)), key=lambda index: sample_key(mine[index]["id"]))[:ERRORS])
+                scores.errors[name] = pack_errors(errors[kept])
             if groups:
                 scores.groups[name] = groups
         for metric, value in metrics.items():
@@ -165,7 +173,8 @@ def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence
         for suffix, values in (given | {suffix: [value] * len(known) for suffix, value in constants.items()}).items():
             add(pair_metrics(_RULE.compare(values, truths), _RULE), f"_truth{suffix}", TRUTH_METRICS)
     of_groups = {group: pair_metrics(pairs.take(mine), _RULE) for group, mine in _members(rows)}
-    return metrics, pairs.correct, {g: {name: of[name] for name in GROUP_METRICS} for g, of in of_groups.items()}
+    groups_of = {group: {name: of[name] for name in GROUP_METRICS} for group, of in of_groups.items()}
+    return metrics, pairs.correct, groups_of, pairs.error
 
 
 def _score_texts(rows: Sequence[Row]) -> Found:
@@ -177,7 +186,8 @@ def _score_texts(rows: Sequence[Row]) -> Found:
         metrics |= {f"{name}{_suffix(rule)}": value for name, value in found.items()}
     matches = np.array(exact_matches(predictions, answers))
     of_groups = {group: matches[mine] for group, mine in _members(rows)}
-    return metrics, matches, {g: {"exact_match": float(m.mean()), "count": float(len(m))} for g, m in of_groups.items()}
+    groups = {g: {"exact_match": float(m.mean()), "count": float(len(m))} for g, m in of_groups.items()}
+    return metrics, matches, groups, None
 
 
 def _members(rows: Sequence[Row]) -> Iterator[tuple[str, NDArray[np.bool_]]]:

@@ -6,12 +6,15 @@ The checks of data against model and decodings come before anything is trained o
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import distributed
+from torch.nn.functional import cross_entropy
 
 from ntl import evaluation
 from ntl.config import DecodingConfig
@@ -21,7 +24,7 @@ from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
-from ntl.decoding.batches import Answer, DecodingLines, decode
+from ntl.decoding.batches import Answer, DecodingLines, checked, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
@@ -34,6 +37,7 @@ from ntl.evaluation.numeric import crps
 from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import parse_number
 from ntl.results.spec import RIDGE
 from ntl.system.errors import UserError
@@ -46,7 +50,7 @@ RULE = RULES["default"]
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
-    *("covered", "coverage_90", "width_90", "crps"),
+    *("covered", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape"),
 )
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
@@ -230,18 +234,56 @@ def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> st
 
 def decode_additional(
     parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
-) -> dict[str, float]:
-    """Decode in each of these ways, too: returns "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``."""
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, packed errors.
+
+    Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
+    decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
+    """
     searches = {} if searches is None else searches
-    found = {}
-    for name, decoding in decodings.items():
-        parts.say(f"decoding by {name}:")
-        splits = splits_of(parts, decoding)
-        scores = decode_splits(parts, splits, folder / predictions_name(decoding, name=name), decoding, searches)
-        metrics = scores.metrics if scores else {}
-        wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
-        found |= {f"{key}@{name}": metrics[key] for key in wanted if key in metrics}
+    own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, str]()
+    validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
+    readings = {"": own, **decodings} if decodings and validates else decodings
+    for name, decoding in readings.items():
+        parts.say(f"decoding by {name or own.name}:")
+        tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
+        for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
+            path = folder / predictions_name(decoding, *more, name=name)
+            if splits and (scores := decode_splits(parts, splits, path, decoding, searches)):
+                wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
+                metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
+                errors |= {f"{split}{at}": packed for split, packed in scores.errors.items()}
+    return metrics, errors
+
+
+@torch.no_grad()
+def answer_bits(parts: RunParts, splits: Iterable[str]) -> dict[str, float]:
+    """ "<split>/bits" of the right answer as it is written, its end included, and its mean "<split>/probability".
+
+    Empty where answers are no numbers, or the model has no distribution over tokens.
+    """
+    if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
+        return {}
+    model: Any = parts.model.eval()
+    size, found = parts.config.trainer.eval_batch_size, dict[str, float]()
+    for split in splits:
+        examples, bits = _examples(parts, split), list[float]()
+        for start in range(0, len(examples), size):
+            batch = parts.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
+            inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
+            labels, _ = inputs.pop("labels"), inputs.pop("loss_weights", None)
+            logits = checked(model(**inputs, use_cache=False).logits.float())
+            nats = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX).sum(-1)
+            bits += (nats.double() / math.log(2)).tolist()
+        if bits:
+            found |= {f"{split}/bits": fmean(bits), f"{split}/probability": fmean(0.5**each for each in bits)}
     return found
+
+
+def _examples(parts: RunParts, split: str) -> Any:
+    """The encoded examples of a split that are decoded: of validation, those of an evaluation."""
+    is_test = split in parts.dataset.test_splits
+    return parts.encoded(split) if is_test else parts.encoded(split).first(parts.config.trainer.eval_rows)
 
 
 def decode_splits(
@@ -262,15 +304,18 @@ def decode_splits(
         parts.say(f"decoding={config.name}: the model's own generation config has {words}, which is not used.")
     header = header_of(parts, config)
     more = {"searches": searches} if isinstance(config, TreeConfig) else {}
-    if config.interval_rows:
+    if config.interval_rows and "validation" not in splits:
         header["calibration"] = calibrate(parts, config, config.interval_rows, **more).header
     rows: list[dict[str, Any]] = []
+    texts_of: dict[str, Any] = {}
     for split in splits:
-        texts, examples = parts.rows(split), parts.encoded(split)
+        examples = _examples(parts, split)
+        whole = isinstance(examples, Packed)
+        texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
         answers = decode_examples(parts, config, examples, split, **more)
         parts.say(f"decoded {split}: {len(texts):,} examples")
-        if isinstance(examples, Packed):
+        if whole:
             rows += _documents(split, texts, answers)
         else:
             pairs = enumerate(zip(texts, answers, strict=True))
@@ -278,7 +323,7 @@ def decode_splits(
     if not is_first():
         return None
     if parts.ridge:
-        questions = [row["question"] for split in splits for row in parts.rows(split)]
+        questions = [row["question"] for split in splits for row in texts_of[split]]
         rows = [{**row, RIDGE: answer} for row, answer in zip(rows, parts.ridge.answers(questions), strict=True)]
     if parts.dataset.metrics == "number":
         header["baselines"] = evaluation.constant_baselines(parts.prepared.train_targets())

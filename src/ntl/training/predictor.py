@@ -82,8 +82,9 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics = {**record.metrics, **decode.decode_additional(parts, readings, folder)}
-    write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)
+    metrics, errors = decode.decode_additional(parts, readings, folder)
+    found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **errors}}
+    write_record(record_path, replace(record, config=config, **found), overwrite=True)
 
 
 def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:

@@ -101,7 +101,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
-    from ntl.training.decode import decode_additional, decode_splits, splits_of
+    from ntl.training.decode import answer_bits, decode_additional, decode_splits, splits_of
     from ntl.training.parts import RunParts
     from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
@@ -172,9 +172,11 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         load_model(parts.model, checkpoint_at(folder, scored))
     splits, searches = splits_of(parts, config.decoding), {}
     scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
-    additional = decode_additional(parts, config.beside, folder, searches)
+    additional, errors = decode_additional(parts, config.beside, folder, searches)
+    likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
     if is_first:
-        scores.metrics.update(additional)
+        scores.metrics.update(additional | likelihood)
+        scores.errors.update(errors)
         start = {"overrides": overrides, "values": values, "git": git}
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
