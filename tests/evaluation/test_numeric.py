@@ -39,6 +39,7 @@ def test_reference_of_the_original(rule):
 
 UNDEFINED = dict.fromkeys(NUMBER_METRICS, NAN)
 NO_PARSED = UNDEFINED | {"accuracy": 0, "within_1_percent": 0, "unparsable": 1, "mape_clipped": 100, "count": 3}
+NO_PARSED |= {"ape_clipped_10": 10, "log_ape": math.log(101)}
 ONE_PAIR = UNDEFINED | {"accuracy": 0, "within_1_percent": 0, "unparsable": 0, "mae": 2, "mse": 4, "rmse": 2}
 ONE_PAIR |= {"median_error": 2, "log_mae": math.log10(3), "count": 1}
 
