@@ -22,9 +22,10 @@ from ntl.results import read_record
 from ntl.results.record import unpack_errors
 from ntl.training import decode
 from ntl.training import decode as module
-from ntl.training.decode import EXTRA_TOKENS, answer_bits, check_lengths, decode_splits, max_new_tokens
+from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
 from ntl.training.predictor import restore
+from ntl.training.readings import answer_bits, decode_additional
 from ntl.training.train import train
 
 
@@ -79,7 +80,7 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
     made = parts("decoding=median", "beside=points", "decoding.batch_size=7")
     total, searches, beside = len(made.rows("test")), {}, made.config.beside
     own = decode_splits(made, ["test"], tmp_path / "own.jsonl", searches=searches)
-    found, errors = decode.decode_additional(made, beside, tmp_path, searches)
+    found, errors = decode_additional(made, beside, tmp_path, searches)
     total += len(made.rows("validation"))  # which all read, too
     assert sum(prompts) == total
     assert found["test/mae@median"] == own.metrics["test/mae"]

@@ -49,6 +49,7 @@ SCHEMAS = {
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
+    "decoding/auto": decoding.AutoConfig,
     "decoding/digit_median": decoding.DigitMedianConfig,
     "decoding/speculative": decoding.SpeculativeConfig,
     "decoding/number_head": decoding.NumberHeadConfig,

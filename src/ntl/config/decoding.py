@@ -30,6 +30,15 @@ class DecodingConfig:
 
 
 @dataclass
+class AutoConfig(DecodingConfig):
+    """Greedy decoding until a run ends; then that of it and ``beside`` with the least error on validation rows."""
+
+    answers: ClassVar[tuple[str, ...]] = ("number",)
+
+    num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
+
+
+@dataclass
 class DigitMedianConfig(DecodingConfig):
     """Greedy decoding in which a digit is the median, not the likeliest, of the digits' distribution."""
 

@@ -250,6 +250,8 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"{name} dataset", data.answers not in decoding.answers, line
     line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(decoding.tokenizers)}; {other}."
     yield f"{name} tokenizer", decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers, line
+    line = "there is nothing to choose from; add beside=readings."
+    yield f"{name} beside", decoding.name == "auto" and (name != "decoding" or not config.beside), line
     own = config.tokenizer.digits_only
     is_other = getattr(decoding, "digits_only", own) != own
     yield f"{name}.digits_only tokenizer.digits_only", is_other, "it is the tokenizer's own setting; set that instead."

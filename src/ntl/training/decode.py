@@ -6,15 +6,13 @@ The checks of data against model and decodings come before anything is trained o
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import distributed
-from torch.nn.functional import cross_entropy
 
 from ntl import evaluation
 from ntl.config import DecodingConfig
@@ -24,7 +22,7 @@ from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
-from ntl.decoding.batches import Answer, DecodingLines, checked, decode
+from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
@@ -37,7 +35,6 @@ from ntl.evaluation.numeric import crps
 from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
-from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import parse_number
 from ntl.results.spec import RIDGE
 from ntl.system.errors import UserError
@@ -47,11 +44,6 @@ from ntl.training.parts import RunParts, TextRows
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
 RULE = RULES["default"]
-# The metrics that a record keeps of additional decodings (``config.beside``).
-ADDITIONAL_METRICS = (
-    *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
-    *("covered", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape"),
-)
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 _RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
@@ -232,55 +224,7 @@ def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> st
     return f"{'-'.join(['predictions', name or decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 
-def decode_additional(
-    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, packed errors.
-
-    Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
-    decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
-    """
-    searches = {} if searches is None else searches
-    own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, str]()
-    validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
-    readings = {"": own, **decodings} if decodings and validates else decodings
-    for name, decoding in readings.items():
-        parts.say(f"decoding by {name or own.name}:")
-        tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
-        for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
-            path = folder / predictions_name(decoding, *more, name=name)
-            if splits and (scores := decode_splits(parts, splits, path, decoding, searches)):
-                wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
-                metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
-                errors |= {f"{split}{at}": packed for split, packed in scores.errors.items()}
-    return metrics, errors
-
-
-@torch.no_grad()
-def answer_bits(parts: RunParts, splits: Iterable[str]) -> dict[str, float]:
-    """ "<split>/bits" of the right answer as it is written, its end included, and its mean "<split>/probability".
-
-    Empty where answers are no numbers, or the model has no distribution over tokens.
-    """
-    if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
-        return {}
-    model: Any = parts.model.eval()
-    size, found = parts.config.trainer.eval_batch_size, dict[str, float]()
-    for split in splits:
-        examples, bits = _examples(parts, split), list[float]()
-        for start in range(0, len(examples), size):
-            batch = parts.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
-            inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
-            labels, _ = inputs.pop("labels"), inputs.pop("loss_weights", None)
-            logits = checked(model(**inputs, use_cache=False).logits.float())
-            nats = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX).sum(-1)
-            bits += (nats.double() / math.log(2)).tolist()
-        if bits:
-            found |= {f"{split}/bits": fmean(bits), f"{split}/probability": fmean(0.5**each for each in bits)}
-    return found
-
-
-def _examples(parts: RunParts, split: str) -> Any:
+def decoded_examples(parts: RunParts, split: str) -> Any:
     """The encoded examples of a split that are decoded: of validation, those of an evaluation."""
     is_test = split in parts.dataset.test_splits
     return parts.encoded(split) if is_test else parts.encoded(split).first(parts.config.trainer.eval_rows)
@@ -309,7 +253,7 @@ def decode_splits(
     rows: list[dict[str, Any]] = []
     texts_of: dict[str, Any] = {}
     for split in splits:
-        examples = _examples(parts, split)
+        examples = decoded_examples(parts, split)
         whole = isinstance(examples, Packed)
         texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
@@ -336,7 +280,7 @@ def decode_splits(
         if (covered := scores.metrics.get(f"{split}/covered", 1.0)) < COVERED:
             parts.say(
                 f"{split}: the numbers that decoding={config.name} has found hold {covered:.3f} of the probability, so "
-                "its answers are those of a part of it; raise decoding.num_beams, or take decoding=greedy."
+                "its answers are those of a part of it; a larger num_beams finds more."
             )
     return scores
 

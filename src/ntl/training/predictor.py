@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntl.config import build, compose
+from ntl.config import Config, build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
@@ -21,10 +21,12 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
+from ntl.results.record import RECORD
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.training import checkpoints, decode
 from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
 from ntl.training.parts import RunParts, Say
+from ntl.training.readings import decode_additional
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -37,6 +39,16 @@ LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 # ---- a run, decoded again
 
 
+def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of a run with these overrides; of ``decoding=auto``, with the decoding that it chose at its end."""
+    if (config := read_config(folder, overrides)).decoding.name != "auto":
+        return config
+    if not (folder / RECORD).is_file():
+        raise UserError(f"{folder}: decoding=auto chooses at the end of a run, which has no {RECORD}; give decoding=.")
+    chosen = read_record(folder / RECORD).config["decoding"]["name"]
+    return read_config(folder, [f"decoding={chosen}", *overrides])
+
+
 def restore(
     folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
 ) -> tuple[RunParts, Path]:
@@ -47,7 +59,7 @@ def restore(
 
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
-    config, best = read_config(folder, overrides), best_step(folder)
+    config, best = run_config(folder, overrides), best_step(folder)
     checkpoint, damaged = (checkpoint_at(folder, best), []) if best else checkpoints.newest_whole(folder / CHECKPOINTS)
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
@@ -82,7 +94,7 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics, errors = decode.decode_additional(parts, readings, folder)
+    metrics, errors = decode_additional(parts, readings, folder)
     found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **errors}}
     write_record(record_path, replace(record, config=config, **found), overwrite=True)
 
@@ -94,7 +106,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
     so that the record of a finished run still describes it; else a file of another name in the same folder. Busy:
     another process is training or decoding this run.
     """
-    config, own = read_config(folder, overrides), read_config(folder)
+    config, own = run_config(folder, overrides), run_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()), one_line_when_full(folder):
         parts, checkpoint = restore(folder, overrides, say, own_data=not elsewhere)
@@ -146,7 +158,7 @@ def of_run(
     ``chat``: Questions go through the chat template also where the run's data did not. ``intervals``: Answers get
     intervals, from validation answers that are decoded, and kept in the folder, if they are not there.
     """
-    config = read_config(folder, overrides)
+    config = run_config(folder, overrides)
     if config.dataset.answers == PLAIN:
         raise UserError(f"{folder}: this run learned plain text, without questions; leave the question out.")
     if any(override.startswith("dataset") for override in overrides):

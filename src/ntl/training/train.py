@@ -19,6 +19,7 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
+from ntl.results.readings import compare_readings
 from ntl.results.record import RECORD, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
 from ntl.system.files import remove_parts
@@ -101,8 +102,9 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
-    from ntl.training.decode import answer_bits, decode_additional, decode_splits, splits_of
+    from ntl.training.decode import decode_splits, splits_of
     from ntl.training.parts import RunParts
+    from ntl.training.readings import answer_bits, choose_reading, decode_additional
     from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
@@ -171,6 +173,9 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
     splits, searches = splits_of(parts, config.decoding), {}
+    if config.decoding.name == "auto":
+        choose_reading(parts, folder, searches)
+        values["beside"] = plain(config.beside)
     scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
     additional, errors = decode_additional(parts, config.beside, folder, searches)
     likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
@@ -184,7 +189,10 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         if newest := checkpoints.newest_whole(folder / CHECKPOINTS)[0]:
             checkpoints.prune(newest, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
-        for line in summary(record, splits, "@paper" if config.paper_compat else ""):
+        for line in (
+            *summary(record, splits, "@paper" if config.paper_compat else ""),
+            *compare_readings([f"loss={config.loss.name}"], [record]),
+        ):
             say(line)
         say(f"Record: {folder / RECORD}")
         tracker.finish(record.metrics)

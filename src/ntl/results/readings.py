@@ -1,0 +1,109 @@
+"""What runs say at their end of losses and of ways to read them: errors, differences from CE, and what follows."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from ntl.evaluation.metrics import COVERED, metric_of
+from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
+from ntl.results.record import RunRecord
+from ntl.results.render import number
+from ntl.results.spec import RIDGE, ColumnSpec
+
+OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
+INTERVALS = {"coverage_90": "share of answers in their 90% intervals", "width_90": "width of these intervals"}
+
+
+def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
+    """The lines of tables with a row for each name of runs, over their seeds, and a column for each reading.
+
+    They are the error on the first test split of numbers, its difference from that of CE read in the same way and read
+    as the first column, and what is known of intervals; beside them ridge regression and the best constant answer, and
+    at the end what follows. Without CE the first row takes its place. Nothing for answers that are no numbers, and for
+    a single row with a single reading.
+    """
+    import pandas as pd
+
+    splits = [key for record in records for key in record.errors if "@" not in key and key != "validation"]
+    first, rows = records[0], [*dict.fromkeys(names)]
+    called = {"": str(first.config.get("decoding", {}).get("name", ""))}
+    called |= {name: name for record in records for name in record.config.get("beside", {})}
+    # Greedy answers first; the run's own decoding once, also where it is one of several.
+    order = sorted(called, key=lambda at: called[at] != "greedy")
+    readings = [at for place, at in enumerate(order) if called[at] not in [called[each] for each in order[:place]]]
+    if not splits or len(rows) * len(readings) < 2:
+        return []
+    split, base_at = splits[0], readings[0]
+    column = ColumnSpec(f"{split}/{OWN_ERROR.get(first.config['dataset']['name'], 'mae')}")
+    called = {at: name.replace("_", " ") for at, name in called.items()}
+
+    def values(row: str, at: str, metric: str = column.metric) -> dict[int, float | None]:
+        key = f"{metric}@{at}" if at else metric
+        return {r.seed: r.value(key) for name, r in zip(names, records, strict=True) if name == row and r.has(key)}
+
+    def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
+        found = pd.DataFrame({called[at]: {row: cell(row, at) for row in rows} for at in readings})
+        return ["", title, *found.to_string().splitlines()] if found.ne("").to_numpy().any() else []
+
+    def error(row: str, at: str) -> str:
+        summary = summarize([*values(row, at).values()])
+        shown = [number(each, column.format) for each in (summary.mean, summary.sd) if each is not None]
+        return " ± ".join(shown)
+
+    def gap(row: str, at: str, base_at: str) -> Effect | None:
+        base = values(base_row, base_at)
+        return effect(column, [base], [values(row, at)]) if base and (row, at) != (base_row, base_at) else None
+
+    def short(found: Effect | None) -> str:
+        return found.short if found else ""
+
+    def mean(row: str, at: str, metric: str) -> str:
+        known = [value for value in values(row, at, metric).values() if value is not None]
+        return f"{fmean(known):.3g}" if known else ""
+
+    of_ce = [name for name, r in zip(names, records, strict=True) if r.config["loss"]["name"] == "ce"]
+    base_row = (of_ce or rows)[0]
+    heading = metric_of(column.metric).heading
+    lines = table(f"{split} {heading}, mean ± standard deviation over seeds", error)
+    references = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
+    scores = {name: score for name, score in references.items() if score is not None}
+    constants = {name: score for name, score in scores.items() if name != RIDGE}
+    best = [f"{format(min(constants.values()), column.format)} by a constant answer"] if constants else []
+    best += [f"{format(scores[RIDGE], column.format)} by ridge regression on characters"] if RIDGE in scores else []
+    lines += [f"For comparison: {', '.join(best)}."] if best else []
+    lines += table(f"difference from {base_row}, read in the same way", lambda row, at: short(gap(row, at, at)))
+    lines += table(f"difference from {base_row}, {called[base_at]}", lambda row, at: short(gap(row, at, base_at)))
+    for metric, title in INTERVALS.items():
+        lines += table(title, lambda row, at, name=f"{split}/{metric}": mean(row, at, name))
+    gaps = {(row, at): gap(row, at, base_at) for row in rows for at in readings}
+    shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/covered").values()]
+    means = [summarize([*values(row, at).values()]).mean for row in rows for at in readings]
+    advice = _advice(
+        f"{base_row}, {called[base_at]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items() if found}
+    )
+    if scores.get(RIDGE, math.inf) < min((each for each in means if each is not None), default=-math.inf):
+        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
+    if shares and (found := min(each or 0.0 for each in shares)) < COVERED:
+        advice.append(
+            f"Of some rows, median and expectation are of a part of the probability, {found:.0%}: what was found."
+        )
+    return [*lines, "", *advice]
+
+
+def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
+    """Sentences that the intervals of the differences from ``base`` allow."""
+    known = {name: found for name, found in gaps.items() if found.summary.mean is not None}
+    if max((found.summary.n for found in known.values()), default=0) < 3:
+        return (
+            ["One or two seeds show no difference: three give an interval, and six can bring p below 0.05."]
+            if known
+            else []
+        )
+    shown = sorted(with_outcome(known, Outcome.supported), key=lambda name: known[name].summary.mean or 0.0)
+    if not shown:
+        return [f"Nothing is shown to have less error than {base}: each interval includes 0, or is above it."]
+    also = f"; also {'; '.join(shown[1:])}" if shown[1:] else ""
+    return [
+        f"Less error than {base}: {shown[0]}, {known[shown[0]].text}{also}. Of many differences some are chance: let "
+        "validation choose (decoding=auto)."
+    ]

@@ -1,0 +1,98 @@
+"""The ways of reading one model beside its own decoding, the choice among them, and what needs no decoding."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn.functional import cross_entropy
+
+from ntl.config import DecodingConfig
+from ntl.decoding.batches import checked
+from ntl.evaluation.metrics import metric_of
+from ntl.losses.rows import IGNORE_INDEX
+from ntl.results.readings import OWN_ERROR
+from ntl.training.decode import decode_splits, decoded_examples, predictions_name, splits_of
+from ntl.training.parts import RunParts
+
+# The metrics that a record keeps of additional decodings (``config.beside``).
+ADDITIONAL_METRICS = (
+    *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
+    *("covered", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape"),
+)
+
+
+def decode_additional(
+    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, packed errors.
+
+    Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
+    decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
+    """
+    searches = {} if searches is None else searches
+    own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, str]()
+    validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
+    readings = {"": own, **decodings} if decodings and validates else decodings
+    for name, decoding in readings.items():
+        parts.say(f"decoding by {name or own.name}:")
+        tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
+        for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
+            path = folder / predictions_name(decoding, *more, name=name)
+            if splits and (scores := decode_splits(parts, splits, path, decoding, searches)):
+                wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
+                metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
+                errors |= {f"{split}{at}": packed for split, packed in scores.errors.items()}
+    return metrics, errors
+
+
+def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
+    """Of ``decoding=auto``: decode validation rows greedily and by each of ``config.beside``, and take the best.
+
+    It becomes ``config.decoding``, with greedy answers among ``beside``; ``parts.readings`` has the errors. An answer
+    without a number counts as if it were the median of the training answers. Ties go to the first.
+    """
+    config, error, found = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
+    readings = {"greedy": replace(config.decoding, name="greedy"), **config.beside}
+    for name, decoding in readings.items():
+        path = folder / predictions_name(decoding, "validation", name=name)
+        if scores := decode_splits(parts, ["validation"], path, decoding, searches):
+            mine = {key.removeprefix("validation/"): value for key, value in scores.metrics.items()}
+            lacking = mine["unparsable"] if error == "mae" else 0.0  # clipped errors count them
+            found[name] = lacking * mine[f"{error}:median"] + (lacking < 1 and (1 - lacking) * mine[error])
+    box = [found]
+    if distributed.is_initialized():
+        distributed.broadcast_object_list(box)
+    best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
+    told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
+    parts.say(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
+    config.decoding, config.beside = readings[best], config.beside if best == "greedy" else readings
+    parts.readings = box[0]
+
+
+@torch.no_grad()
+def answer_bits(parts: RunParts, splits: Iterable[str]) -> dict[str, float]:
+    """ "<split>/bits" of the right answer as it is written, its end included, and its mean "<split>/probability".
+
+    Empty where answers are no numbers, or the model has no distribution over tokens.
+    """
+    if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
+        return {}
+    model: Any = parts.model.eval()
+    size, found = parts.config.trainer.eval_batch_size, dict[str, float]()
+    for split in splits:
+        examples, bits = decoded_examples(parts, split), list[float]()
+        for start in range(0, len(examples), size):
+            batch = parts.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
+            inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
+            labels, _ = inputs.pop("labels"), inputs.pop("loss_weights", None)
+            logits = checked(model(**inputs, use_cache=False).logits.float())
+            nats = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX).sum(-1)
+            bits += (nats.double() / math.log(2)).tolist()
+        if bits:
+            found |= {f"{split}/bits": fmean(bits), f"{split}/probability": fmean(0.5**each for each in bits)}
+    return found
