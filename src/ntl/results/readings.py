@@ -43,7 +43,8 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
 
     def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
         found = pd.DataFrame({called[at]: {row: cell(row, at) for row in rows} for at in readings})
-        return ["", title, *found.to_string().splitlines()] if found.ne("").to_numpy().any() else []
+        found = found[found.ne("").any(axis="columns")]
+        return ["", title, *found.to_string().splitlines()] if len(found) else []
 
     def error(row: str, at: str) -> str:
         summary = summarize([*values(row, at).values()])
