@@ -38,6 +38,13 @@ def test_too_few_validation_rows_are_told_before_training(small) -> None:
         train(small("decoding.interval_rows=8"))
 
 
+def test_too_few_validation_rows_are_told_before_a_finished_run_is_decoded_again(small, finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with pytest.raises(UserError, match=r"beside\.expectation\.interval_rows=8: intervals of 90% need 9 validation"):
+        train(small("beside=expectation", "beside.expectation.interval_rows=8"))
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path in before} == before
+
+
 def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "trainer.save_steps=1"
     words = told(tmp_path, "1", *given)

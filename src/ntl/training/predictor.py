@@ -87,6 +87,7 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
+    decode.check_decodings(parts, {f"beside.{name}": each for name, each in readings.items()})
     record = read_record(record_path)
     if step_of(checkpoint) != record.scored_step:
         raise UserError(
