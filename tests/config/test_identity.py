@@ -29,6 +29,7 @@ def test_ids_do_not_change(overrides: str, composed) -> None:
     [
         *("output_dir=elsewhere", "data_dir=elsewhere", "resume=never", "keep_steps=[5,7]", "tracking=none"),
         *("device=cpu", "decoding=beam", "paper_compat=true", "decoding.interval_rows=100"),
+        "decoding.interval_scale=log",
         # A default written out.
         *("loss.weight=0.30", "seed=1", "trainer.weight_decay=1e-2"),
     ],

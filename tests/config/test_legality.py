@@ -40,6 +40,7 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "dataset=multirc decoding.interval_rows=4": (
         "decoding.interval_rows=4 dataset=multirc: only numbers have intervals",
     ),
+    "dataset=multirc decoding.interval_scale=log": ("decoding.interval_scale=log dataset=multirc: only numbers",),
     f"{TEXT} decoding.digits_only=false": (
         "decoding.digits_only=false tokenizer.digits_only=true: it is the tokenizer's own setting",
     ),

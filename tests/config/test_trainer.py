@@ -52,6 +52,8 @@ def test_a_decoding_that_chooses_the_checkpoint_is_part_of_the_id(composed: Call
         return run_id(composed("trainer.eval_steps=5", *overrides))
 
     assert name("trainer.best=accuracy") != name("trainer.best=accuracy", "decoding=beam")
+    intervals = "decoding.interval_rows=9", "decoding.interval_scale=log"  # they choose none
+    assert name("trainer.best=accuracy") == name("trainer.best=accuracy", *intervals)
     assert name("trainer.best=loss") == name("trainer.best=loss", "decoding=beam") != name()
     assert is_decoded(composed("trainer.eval_steps=5", "trainer.best=mae").trainer)
     assert not is_decoded(composed("trainer.eval_steps=5", "trainer.best=loss").trainer)

@@ -1,6 +1,8 @@
 """Intervals by split conformal prediction."""
 
 import math
+from collections.abc import Iterable
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.evaluation.interval import Calibration, conformal_quantile, least_answers, one_of_each
+from ntl.evaluation.interval import Calibration, conformal_quantile, errors_of, least_answers, one_of_each
+from ntl.evaluation.rules import RULES, Pairs
 
 LEVELS = st.sampled_from([0.1, 0.5, 0.68, 0.8, 0.9, 0.95])
 
@@ -90,3 +93,73 @@ def test_an_answer_without_a_number_widens_the_others() -> None:
     assert math.isinf(calibration.radius(0.9))
     assert Calibration.from_header(calibration.header) == calibration
     assert calibration.metrics([1, math.nan]) == {"coverage_90": 0.5, "width_90": math.inf}
+
+
+# ---- the scale log
+
+
+def compared(predictions: Iterable[float | str | None], answers: Iterable[float | str]) -> Pairs:
+    of_none = [None if each is None else Decimal(str(each)) for each in predictions]
+    return RULES["default"].compare(of_none, [Decimal(str(each)) for each in answers])
+
+
+def test_factors_by_hand() -> None:
+    """Of nine validation answers one is right, and the others are wrong by a factor of 2 or, the last, 4."""
+    pairs = compared([1, *[2] * 4, *[0.5] * 3, "4e-8"], [*[1] * 8, "1e-8"])
+    calibration = Calibration.from_errors(errors_of(pairs, "log"), scale="log")
+    assert calibration.scores == pytest.approx([0, *[math.log(2)] * 7, math.log(4)])
+    assert calibration.interval(0.8, 123.0, spread=7.0) == pytest.approx([61.5, 246])
+    assert calibration.interval(0.9, 2e-8) == pytest.approx([5e-9, 8e-8])
+    assert calibration.interval(0.9, 0.0) == calibration.interval(0.9, -3.0) == []
+    assert Calibration.from_header(calibration.header) == calibration
+    # Factors of 4.1, 1/3.9 and 1, and what has no interval; two widths of x (4 - 1/4), and of an answer below 0.
+    test = compared([4.1, 10, 8, None, 0, -2], [1, 39, -8, 1, 1, 1])
+    metrics = calibration.metrics(errors_of(test, "log"), [None] * 6, test.prediction)
+    assert metrics == {"coverage_90": pytest.approx(1 / 6), "width_90": pytest.approx(3.75 * (4.1 + 10 + 8) / 3)}
+    assert "scale" not in Calibration.from_errors(errors_of(pairs, "linear")).header
+
+
+def test_predictions_that_have_no_logarithm_widen_the_others() -> None:
+    errors = errors_of(compared([*[1] * 6, None, 0, -1], [1] * 9), "log")
+    calibration = Calibration.from_errors(errors, scale="log")
+    assert calibration.scores == [0] * 6 + [math.inf] * 3
+    assert math.isinf(calibration.radius(0.9))
+    assert calibration.interval(0.9, 1.0) == []
+    # One wrong by a factor that only its logarithm has in float64, and an answer that is beyond it.
+    errors = errors_of(compared(["1e300", "1e400"], ["1e-300", "1e400"]), "log")
+    assert errors.tolist() == pytest.approx([600 * math.log(10), math.nan], nan_ok=True)
+    far = Calibration.from_errors([errors[0]] * 9, scale="log")
+    assert far.interval(0.9, 1.0) == []
+    assert far.metrics(errors, [], [1e300, None]) == {"coverage_90": 0.5, "width_90": math.inf}
+
+
+MAGNITUDES = st.lists(st.tuples(st.floats(-18, 18), st.floats(-18, 18)), min_size=9, max_size=20)
+
+
+@given(MAGNITUDES, st.floats(-18, 18), LEVELS.filter(lambda level: level <= 0.9))
+def test_the_scale_log_is_the_linear_one_of_logarithms(logs: list, middle: float, level: float) -> None:
+    linear = Calibration.from_errors([abs(one - other) for one, other in logs])
+    pairs = compared(*zip(*[(math.exp(one), math.exp(other)) for one, other in logs], strict=True))
+    log = Calibration.from_errors(errors_of(pairs, "log"), scale="log")
+    assert log.scores == pytest.approx(linear.scores, abs=1e-9)
+    ends = [math.log(end) for end in log.interval(level, math.exp(middle))]
+    assert ends == pytest.approx(linear.interval(level, middle), abs=1e-9)
+
+
+def test_answers_of_all_magnitudes_are_covered_by_factors() -> None:
+    """Log-normal answers over 16 powers of ten: 18 / 20 of them by hand, whether small or large; linear ones fail."""
+    random, draws = np.random.default_rng(0), 1500
+    covered: dict[str, list[tuple[float, bool]]] = {"log": [], "linear": []}
+    for _ in range(draws):
+        answers = np.exp(random.normal(0, 8, size=20))
+        pairs = compared(answers * np.exp(random.normal(0, 0.5, size=20)), answers)
+        for scale, of_draws in covered.items():
+            errors = errors_of(pairs, scale)
+            calibration = Calibration.from_errors(errors[:19], scale=scale)
+            found = calibration.metrics(errors[19:], [], pairs.prediction[19:])["coverage_90"]
+            of_draws.append((float(answers[19]), found == 1))
+    for scale, of_draws in covered.items():
+        assert np.mean([held for _, held in of_draws]) == pytest.approx(0.9, abs=3 * math.sqrt(0.09 / draws))
+        large = [held for answer, held in of_draws if answer > 1e4]
+        assert len(large) > 100
+        assert (np.mean(large) > 0.83) == (scale == "log")

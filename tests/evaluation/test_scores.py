@@ -90,6 +90,15 @@ def test_intervals_are_scored_where_the_header_has_scores_of_validation_answers(
     assert "validation/coverage_90" not in metrics  # it would be of the answers that it is calibrated on
 
 
+def test_intervals_on_the_scale_log_are_relative_to_the_prediction(score):
+    """Each from x / 2 to 2 x, of 1.5 x."""
+    rows = [row("test", number, "10", text) for number, text in enumerate(("6", "21", "none", "-10"))]
+    stored = Calibration.from_errors([math.log(2)] * 9, scale="log").header
+    metrics = score(rows, calibration=stored).metrics
+    assert metrics["test/coverage_90"] == 0.25
+    assert metrics["test/width_90"] == pytest.approx(1.5 * (6 + 21) / 2)
+
+
 def test_metrics_of_both_rules(scores):
     metrics = scores.metrics
     for suffix in ("", "@paper"):

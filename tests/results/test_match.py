@@ -84,11 +84,12 @@ def test_scales_replace_add_and_select(make_record) -> None:
 
 
 def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:
-    """A setting that is younger than the record was off in it."""
+    """A setting that is younger than the record had its default in it, or was off."""
     config = {"beside": {"expectation": {"trim": 0.005, "name": "expectation"}}}
-    now = {"trim": 0.005, "name": "expectation", "splits": []}
+    now = {"trim": 0.005, "name": "expectation", "splits": [], "interval_scale": "linear"}
     assert lacking_readings(config, {"expectation": now}) == []
-    for other in ({**now, "splits": ["test"]}, {**now, "trim": 0.1}, {"name": "expectation"}):
+    changed = {**now, "splits": ["test"]}, {**now, "trim": 0.1}, {**now, "interval_scale": "log"}
+    for other in (*changed, {"name": "expectation"}):
         assert lacking_readings(config, {"expectation": other}) == ["expectation"]
     assert lacking_readings(config, {"median": now}) == ["median"]
     assert lacking_readings({}, {"median": now}) == ["median"]

@@ -70,6 +70,45 @@ def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsy
     assert capsys.readouterr().out.count(said) == 1
 
 
+def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: Path, capsys) -> None:
+    given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "beside=expectation"
+    given = *given, "beside.expectation.interval_rows=30", "beside.expectation.num_beams=2", "trainer.save_steps=1"
+    advice = (
+        "validation: answers are from 0.001 to 9; decoding.interval_scale=log "
+        "beside.expectation.interval_scale=log makes intervals relative to the answer.\n"
+    )
+
+    def validated(first: str) -> None:
+        rows = [first, *map(str, range(1, 10))]
+        (tmp_path / "v.csv").write_text("question;answer\n" + "".join(f"is it {row};{row}\n" for row in rows))
+
+    for first, group in (("0", "decoding"), ("-0.5", "beside.expectation")):
+        validated(first)
+        line = rf"^{group}\.interval_scale=log: the answer {first} of validation/00000 is not above 0, .*; take"
+        with pytest.raises(UserError, match=line):
+            train(compose(told(tmp_path, "1", *given, f"{group}.interval_scale=log")))
+    assert not [*tmp_path.glob("outputs/**/checkpoint-*")]
+    assert "interval_scale" not in capsys.readouterr().out  # not where answers are not above 0
+    validated("0.001")
+    folder = train(compose(told(tmp_path, "1", *given))).parent
+    assert capsys.readouterr().out.count(advice) == 1
+    header, _ = read_predictions(folder / "predictions.jsonl")
+    assert "scale" not in header["calibration"]
+    assert "interval_scale" not in header["decoding"]
+    # Scores of the other scale are not taken, and both stay.
+    kept = folder / "predictions-greedy-1-interval_scale=log-calibration.jsonl"
+    for times in (1, 0):
+        for scale, decoded in (("log", times), ("linear", 0)):
+            loaded = of_run(folder, [f"decoding.interval_scale={scale}"], say=print, intervals=True)
+            assert loaded.calibration.scale == scale
+            assert capsys.readouterr().out.count("Calibrating") == decoded
+    assert read_predictions(kept)[0]["calibration"]["scale"] == "log"
+    (folder / "predictions.jsonl").unlink()
+    of_run(folder, say=print, intervals=True)
+    line = advice.replace(" beside.expectation.interval_scale=log", "")
+    assert capsys.readouterr().out.count(line) == 1
+
+
 def told(folder: Path, answer: str, *words: str) -> list[str]:
     """A run of one step on a file in which this is every second answer."""
     path = folder / "a.csv"

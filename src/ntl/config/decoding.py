@@ -27,6 +27,9 @@ class DecodingConfig:
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(0, "Validation questions, for intervals of test answers; 0: none.", "rows", min=0)
+    interval_scale: str = setting(
+        "linear", "Intervals from x - d to x + d; log: from x / r to x * r, above 0.", choices=("linear", "log")
+    )
 
 
 @dataclass

@@ -107,8 +107,8 @@ def deciding(config: Any) -> dict[str, Any]:
         if getattr(config.trainer, given):
             values["trainer"].pop(steps, None)
     if chooses_decoded(config.trainer):
-        values["decoding"] = differing(config.decoding)
-        values["decoding"].pop("interval_rows", None)  # it chooses nothing
+        idle = ("interval_rows", "interval_scale")  # they choose nothing
+        values["decoding"] = {key: each for key, each in differing(config.decoding).items() if key not in idle}
     values["dataset"] = by_content(values["dataset"])
     if config.base:
         values["base"] = config.base

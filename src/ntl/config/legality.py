@@ -245,7 +245,8 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
     yield f"{name} dataset", (data.answers == PLAIN) != (PLAIN in decoding.answers), line
     line = "only numbers have intervals; leave it out."
-    yield f"{name}.interval_rows dataset", decoding.interval_rows and data.answers not in NUMERIC, line
+    for key, chosen in (("rows", decoding.interval_rows), ("scale", decoding.interval_scale != "linear")):
+        yield f"{name}.interval_{key} dataset", chosen and data.answers not in NUMERIC, line
     line = f"its answer {ANSWERS.get(data.answers)}, and that of this decoding {_kinds(decoding.answers)}; {other}."
     yield f"{name} dataset", data.answers not in decoding.answers, line
     line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(decoding.tokenizers)}; {other}."

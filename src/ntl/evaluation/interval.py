@@ -7,6 +7,9 @@ level + 1 / (n + 1) where no two scores are equal. Nothing is assumed of the mod
 one over validation and test answers together, not one for each question. An answer without a number has the score inf.
 Answers to one question are not exchangeable with one to another: of each question a single answer counts.
 
+On the scale "log" the error is |log prediction - log answer|, so that an interval is from prediction / r to
+prediction * r. Answers are then above 0; a prediction that is not has the score inf, and no interval.
+
 Lei et al., Distribution-free predictive inference for regression, 2018; Papadopoulos et al., Normalized
 nonconformity measures for regression conformal prediction, 2008.
 """
@@ -20,6 +23,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from ntl.evaluation.rules import Pairs
 
 LEVEL = Fraction(9, 10)  # of the metrics coverage_90 and width_90
 Spreads = Sequence[float | None]
@@ -50,6 +55,15 @@ def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
     return float(ascending[math.ceil((len(ascending) + 1) * exact) - 1])
 
 
+def errors_of(pairs: Pairs, scale: str) -> NDArray[np.float64]:
+    """The errors (n,) on the scale "linear" or "log": NaN where there is no number, or in log none above 0."""
+    if scale == "linear":
+        return pairs.error
+    values = np.array([pairs.prediction, pairs.answer], dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # both are inf
+        return np.abs(np.subtract(*np.log(np.where(values > 0, values, np.nan))))
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Scores of validation answers.
@@ -60,22 +74,27 @@ class Calibration:
 
     scores: Sequence[float]
     least_spread: float | None = None
+    scale: str = "linear"
 
     @classmethod
-    def from_errors(cls, errors: ArrayLike, spreads: Spreads = (), least_spread: float | None = None) -> Self:
-        """From |prediction - answer| (n,) and the spreads (n,)."""
-        return cls(sorted(cls([], least_spread).scores_of(errors, spreads).tolist()), least_spread)
+    def from_errors(
+        cls, errors: ArrayLike, spreads: Spreads = (), least_spread: float | None = None, scale: str = "linear"
+    ) -> Self:
+        """From the errors (n,) on this scale, as ``errors_of`` has them, and the spreads (n,)."""
+        return cls(sorted(cls([], least_spread).scores_of(errors, spreads).tolist()), least_spread, scale)
 
     @classmethod
     def from_header(cls, stored: Mapping[str, Any]) -> Self:
         """As a predictions file has it: null is inf."""
-        return cls([math.inf if score is None else float(score) for score in stored["scores"]], stored["least_spread"])
+        scores = [math.inf if score is None else float(score) for score in stored["scores"]]
+        return cls(scores, stored["least_spread"], stored.get("scale", "linear"))
 
     @property
     def header(self) -> dict[str, Any]:
         """What ``from_header`` reads."""
         scores = [score if math.isfinite(score) else None for score in self.scores]
-        return {"scores": scores, "least_spread": self.least_spread, "one_of_each": True}
+        header = {"scores": scores, "least_spread": self.least_spread, "one_of_each": True}
+        return header if self.scale == "linear" else header | {"scale": self.scale}
 
     def units(self, spreads: Spreads, count: int) -> NDArray[np.float64]:
         """What an error is divided by, (count,)."""
@@ -89,14 +108,25 @@ class Calibration:
         return np.nan_to_num(errors / self.units(spreads, len(errors)), nan=np.inf, posinf=np.inf)
 
     def radius(self, level: float, spread: float | None = None) -> float:
-        """Half the width of an interval. ValueError of ``conformal_quantile``."""
+        """Half the width of an interval, in log that of logarithms. ValueError of ``conformal_quantile``."""
         return conformal_quantile(self.scores, level) * float(self.units([spread], 1)[0])
 
-    def metrics(self, errors: ArrayLike, spreads: Spreads = ()) -> dict[str, float]:
+    @np.errstate(over="ignore")
+    def interval(self, level: float, prediction: float, spread: float | None = None) -> list[float]:
+        """Both ends; empty where float64 cannot hold them or, in log, the prediction is not above 0."""
+        radius = self.radius(level, spread)
+        ends = [prediction - radius, prediction + radius]
+        if self.scale == "log":
+            factor = float(np.exp(radius))
+            ends = [prediction / factor, prediction * factor] if prediction > 0 else []
+        return ends if all(map(math.isfinite, ends)) else []
+
+    @np.errstate(over="ignore")
+    def metrics(self, errors: ArrayLike, spreads: Spreads = (), predictions: Any = ()) -> dict[str, float]:
         """Of test answers: the share whose interval of level 0.9 holds the true answer, and the mean width.
 
-        An answer without a number has no interval: it is not covered, and has no width. NaN where there are too few
-        validation answers.
+        An answer without an interval is not covered, and has no width. NaN where there are too few validation answers.
+        ``predictions`` (n,), None where there is no number, are for log alone: widths are in their unit.
         """
         errors = np.asarray(errors, dtype=np.float64)
         try:
@@ -104,7 +134,10 @@ class Calibration:
         except ValueError:
             return {"coverage_90": math.nan, "width_90": math.nan}
         has_number = ~np.isnan(errors)
-        units = self.units(spreads, len(errors))[has_number]
-        covered = self.scores_of(errors, spreads) <= quantile
-        width = float(np.mean(2 * quantile * units)) if len(units) else math.nan
-        return {"coverage_90": float(np.mean(covered & has_number)), "width_90": width}
+        covered = (self.scores_of(errors, spreads) <= quantile) & has_number
+        widths = 2 * quantile * self.units(spreads, len(errors))[has_number]
+        if self.scale == "log":
+            values = np.array(predictions, dtype=np.float64)
+            widths = 2 * np.sinh(quantile) * values[values > 0]
+        width = float(np.mean(widths)) if len(widths) else math.nan
+        return {"coverage_90": float(np.mean(covered)), "width_90": width}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.evaluation.interval import Calibration
+from ntl.evaluation.interval import Calibration, errors_of
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
@@ -155,7 +155,8 @@ def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence
         metrics["marked"] = fmean(ANSWER_MARK in text for text in texts)
     predictions, answers, pairs = compared[DEFAULT]
     if (stored := header.get("calibration")) and rows[0]["split"] != "validation":
-        metrics |= Calibration.from_header(stored).metrics(pairs.error, [row.get("sd") for row in rows])
+        calibration, spreads = Calibration.from_header(stored), [row.get("sd") for row in rows]
+        metrics |= calibration.metrics(errors_of(pairs, calibration.scale), spreads, predictions)
     # Answers that no model has given: constants, and columns of the file.
     constants = {f":{name}": Decimal(text) for name, text in header["baselines"].items()}
     references: dict[str, list[Decimal]] = {suffix: [value] * len(rows) for suffix, value in constants.items()}

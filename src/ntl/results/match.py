@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from ntl.config.decoding import DecodingConfig
 from ntl.config.identity import NOT_RECORDED, plain, run_id
 from ntl.config.root import Config
 from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
@@ -153,10 +154,10 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
 def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own.
 
-    A setting that is younger than a record was off when the record was written: empty, 0 or false.
+    A setting that is younger than a record had its default then, or was off: empty, 0 or false.
     """
-    have = config.get("beside", {})
-    off = {name: {key: type(value)() for key, value in settings.items()} for name, settings in wanted.items()}
+    have, usual = config.get("beside", {}), vars(DecodingConfig())
+    off = {name: {key: usual.get(key, type(value)()) for key, value in of.items()} for name, of in wanted.items()}
     return [name for name in wanted if name not in have or off[name] | have[name] != wanted[name]]
 
 

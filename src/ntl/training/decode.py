@@ -29,7 +29,7 @@ from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
 from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
-from ntl.evaluation.interval import LEVEL, Calibration, least_answers, one_of_each
+from ntl.evaluation.interval import LEVEL, Calibration, errors_of, least_answers, one_of_each
 from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.numeric import crps
 from ntl.evaluation.predictions import SCHEMA
@@ -108,7 +108,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
 
 
 def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
-    """UserError where too few validation answers are there for intervals (``interval_rows``).
+    """UserError where too few validation answers are there for intervals (``interval_rows``), or of ``check_scales``.
 
     Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write. That a decoding
     rounds answers of a file is said.
@@ -121,6 +121,8 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
                 f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
                 f"more, to different questions, and {dataset.name} has {count}; raise it, or give more."
             )
+    scaled = {group: each for group, each in decodings.items() if each.interval_rows or each.interval_scale == "log"}
+    check_scales(parts, {f"{group}.interval_scale": each.interval_scale for group, each in scaled.items()})
     trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
     rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
     rounding = {group: each.decimals for group, each in rounds if isinstance(each, NumberHeadConfig | TreeConfig)}
@@ -141,6 +143,25 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     for group, decimals in rounding.items():
         if decimals < most:
             parts.say(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
+
+
+def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:
+    """UserError where intervals are on the scale log and a validation answer is not above 0.
+
+    ``scales`` are settings and their values. A line advises log where answers span more than a factor of 1,000.
+    """
+    rows = parts.rows("validation") if scales else []
+    numbers = [(number, row["id"]) for row in rows if (number := RULE.extract(row["answer"])) is not None]
+    (least, where), (largest, _) = min(numbers, default=(0, "")), max(numbers, default=(0, ""))
+    for setting, scale in scales.items():
+        if scale == "log" and numbers and least <= 0:
+            raise UserError(
+                f"{setting}=log: the answer {least} of {where} is not above 0, as such intervals need; take linear."
+            )
+    advised = [f"{setting}=log" for setting, scale in scales.items() if scale == "linear"]
+    if advised and 0 < 1000 * least < largest:
+        spans = f"validation: answers are from {least:.3g} to {largest:.3g}"
+        parts.say(f"{spans}; {' '.join(advised)} makes intervals relative to the answer.")
 
 
 def decode_examples(
@@ -215,8 +236,9 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
     )
     spreads = [each.about.get("sd") for each in answers]
     # One unit of the last decimal that is written: a narrower distribution says no more.
-    least = 10.0**-decoding.decimals if isinstance(decoding, TreeConfig) else None
-    return Calibration.from_errors(compared.error, spreads, least)
+    scale = decoding.interval_scale
+    least = 10.0**-decoding.decimals if isinstance(decoding, TreeConfig) and scale == "linear" else None
+    return Calibration.from_errors(errors_of(compared, scale), spreads, least, scale)
 
 
 def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> str:
@@ -293,7 +315,8 @@ def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
 
 def described(decoding: DecodingConfig) -> dict[str, Any]:
     """The settings of a decoding."""
-    return {name: value for name, value in plain(decoding).items() if (name, value) != ("interval_rows", 0)}
+    usual = {"interval_rows": 0, "interval_scale": "linear"}
+    return {name: value for name, value in plain(decoding).items() if (name, value) not in usual.items()}
 
 
 def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[dict[str, Any]]:

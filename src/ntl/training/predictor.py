@@ -188,19 +188,22 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     ``more`` is appended to the name of their file. UserError: the answers are no numbers, or the data is not here.
     """
 
-    def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer
-        return {name: value for name, value in settings.items() if name not in NO_ANSWER}
+    def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer, or its error
+        return {"interval_scale": "linear"} | {key: each for key, each in settings.items() if key not in NO_ANSWER}
 
     decoding = parts.config.decoding
+    scale = decoding.interval_scale
+    named = [] if scale == "linear" else [f"interval_scale={scale}"]
     if parts.config.dataset.answers not in NUMERIC:
         raise UserError("--interval: answers of this run are no numbers, so they have no intervals; leave it out.")
-    kept = folder / decode.predictions_name(decoding, "calibration", *more)
-    for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding), kept]:
+    kept = folder / decode.predictions_name(decoding, *named, "calibration", *more)
+    for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding, *named), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}
         of_each = header.get("calibration", {}).get("one_of_each")  # older ones are of all rows
         if of_each and deciding(header["decoding"]) == deciding(plain(decoding)):
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
+    decode.check_scales(parts, {"decoding.interval_scale": scale})
     parts.say(f"Calibrating intervals by validation answers, once: {kept}")
     found = decode.calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
     write_predictions(kept, decode.header_of(parts, decoding) | {"calibration": found.header}, [])
@@ -232,7 +235,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
 
     A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
     probability of all numbers that it found. With ``interval``, a level such as 0.9, "interval" holds the true answer
-    with that probability (``ntl.evaluation.interval``), and "level" is it; an answer without a number has none.
+    with that probability (``ntl.evaluation.interval``), and "level" is it; an answer without a number has none, nor
+    has one that is not above 0 on the scale log.
     UserError, before anything is decoded, for a question that is too long, or too few validation answers.
     """
     if interval:
@@ -241,7 +245,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
         except ValueError as error:
             raise UserError(f"--interval {interval}: {error}.") from error
         if math.isinf(radius):
-            many = "too many validation answers have no number; train longer, or lower it"
+            none = "no number above 0" if loaded.calibration.scale == "log" else "no number"
+            many = f"too many validation answers have {none}; train longer, or lower it"
             raise UserError(f"--interval {interval}: {many}.")
     for number, text in enumerate(questions, 1):
         if not text.strip():
@@ -281,7 +286,7 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     ]
     for line in told if interval else ():
         line.pop("interval", None)
-        if (number := RULES["default"].extract(line["answer"])) is not None:
-            middle, radius = float(number), loaded.calibration.radius(interval, line.get("sd"))
-            line.update(interval=[middle - radius, middle + radius], level=interval)
+        number = RULES["default"].extract(line["answer"])
+        if number is not None and (ends := loaded.calibration.interval(interval, float(number), line.get("sd"))):
+            line.update(interval=ends, level=interval)
     return told
