@@ -2,16 +2,24 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 from ntl.evaluation.metrics import COVERED, metric_of
 from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
-from ntl.results.record import RunRecord
+from ntl.results.record import RunRecord, load_records
 from ntl.results.render import number
 from ntl.results.spec import RIDGE, ColumnSpec
 
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
 INTERVALS = {"coverage_90": "share of answers in their 90% intervals", "width_90": "width of these intervals"}
+
+
+def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRecord]:
+    """The finished runs of regression heads in a folder of runs, on the data of these records."""
+    files, known = records[0].data.get("files"), {record.id for record in records}
+    found = (each for each in load_records([outputs]) if each.config["model"].get("head") == "regression")
+    return [each for each in found if each.data.get("files") == files and each.id not in known]
 
 
 def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:

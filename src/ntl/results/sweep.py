@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ntl.evaluation.metrics import metric_of
 from ntl.results.effects import effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
-from ntl.results.readings import compare_readings
+from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record
 from ntl.results.render import header, number
 from ntl.results.spec import ColumnSpec
@@ -74,7 +74,9 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
         print(f"\n{name}\n{compare_runs(records).to_string()}")
-        print(*compare_readings(labels(records), records), sep="\n")
+        heads = regression_heads(records, done[0].parent)
+        names = [*labels(records), *["regression head"] * len(heads)]
+        print(*compare_readings(names, [*records, *heads]), sep="\n")
         made = [
             (each.git.get("commit", "")[:10], each.packages.get("torch"), each.device, each.rules) for each in records
         ]

@@ -19,8 +19,8 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
-from ntl.results.readings import compare_readings
-from ntl.results.record import RECORD, run_record, write_record
+from ntl.results.readings import compare_readings, regression_heads
+from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
 from ntl.system.files import remove_parts
 from ntl.system.hub import origin, require
@@ -191,13 +191,19 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         write_record(folder / RECORD, record)
         for line in (
             *summary(record, splits, "@paper" if config.paper_compat else ""),
-            *compare_readings([f"loss={config.loss.name}"], [record]),
+            *compare_readings(*_beside_heads(config, record, folder)),
         ):
             say(line)
         say(f"Record: {folder / RECORD}")
         tracker.finish(record.metrics)
     trainer.accelerator.wait_for_everyone()
     return folder / RECORD
+
+
+def _beside_heads(config: Config, record: RunRecord, folder: Path) -> tuple[list[str], list[RunRecord]]:
+    """A run, and those of regression heads on the same data, for their table."""
+    heads = regression_heads([record], folder.parent) if config.beside else []
+    return [f"loss={config.loss.name}", *["regression head"] * len(heads)], [record, *heads]
 
 
 def _check_parts(parts: "RunParts") -> None:
