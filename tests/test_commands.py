@@ -214,7 +214,7 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
     section = section.replace("seed=1,2,3", "seed=1")  # each seed takes as long
     blocks = re.findall(r"^```(python|bash)\n(.*?)^```$", section, re.M | re.S)
     printed = [typed(clone, f"python - <<'END'\n{code}END" if kind == "python" else code) for kind, code in blocks]
-    assert [(done.returncode, done.stderr if done.returncode else "") for done in printed] == [(0, "")] * 4
+    assert [(done.returncode, done.stderr if done.returncode else "") for done in printed] == [(0, "")] * 5
     records = {path.parent.name: json.loads(path.read_text()) for path in clone.glob("outputs/file-*/record.json")}
     assert len((clone / "flats.csv").read_text().splitlines()) == 4001
     tuned = [record for name, record in records.items() if re.match(r"file-gpt2_[0-9]+k_\w{8}-", name)]
@@ -226,6 +226,10 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
     for each in tuned:
         assert each["metrics"]["test/coverage_90"] > 0.7
         assert each["metrics"]["test/width_90"] > 0
+        assert each["metrics"]["test/mae@median"] < each["metrics"]["test/mae:ridge"]
     comparison = printed[2].stdout[printed[2].stdout.rindex("Record: ") :]
-    assert all(word in comparison for word in ("loss=ce", "loss=ntl_was", "MAE"))
-    assert re.match(r"71 m2, harbour\n  -?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", printed[3].stdout)
+    assert all(word in comparison for word in ("loss=ce", "loss=ntl_was", "regression head", "digit median", "ridge"))
+    told, *_ = json.loads(printed[3].stdout.partition("]\n")[0] + "]")
+    low, high = told["interval"]
+    assert low < float(told["answer"]) < high
+    assert re.fullmatch(r"\[\d+\.?\]\n\d+\.\d\n", printed[4].stdout)
