@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.evaluation import RULES, extract_answer
-from ntl.evaluation.rules import find_values
+from ntl.numbers.answers import find_values
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evaluate_elsewhere.md"
 ROWS = re.findall(r"^\|`(.+)`\|(\S+)\|(\S+)\|(\S+)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,23 +1,12 @@
-r"""The rules that turn texts into numbers and compare these with answers, each with a name.
+"""The rules that turn texts into numbers and compare these with answers, each with a name.
 
-Whoever changes a rule raises its version in ``ntl.evaluation.metrics``.
-
-The default rule reads numbers as a person does: numerals, signs, currencies and exponents are those of
-``ntl.numbers.written``, with a decimal point; beyond these::
-
-    1/2, 3⁄4, ½, 2 1/2, \frac{3}{4}     a fraction, by its value where it is a finite decimal
-    1,,2, 1.2.3, 12:30, --5, \sqrt{2}   no number
-    cm^2, x^3                           the power of a unit or of a variable is left out
-
-A sign may be apart from its number where a number begins: at the start of the text, or after "=", ":" or "(".
+Whoever changes a rule, such as the default one (``ntl.numbers.answers``), raises its version in
+``ntl.evaluation.metrics``.
 """
 
 import math
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal, DecimalException
-from fractions import Fraction
+from decimal import Context, Decimal
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -25,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.metrics import RULE_OPTIONS
-from ntl.numbers import last_number_paper, parse_number, signed_log
-from ntl.numbers.written import CURRENCY, EXACT, EXPONENT, FOLDED, RUN, last_boxed, value_of
-
-ANSWER_MARK = "####"  # GSM8K: the final answer stands after it
+from ntl.numbers import last_number_paper, signed_log
+from ntl.numbers.answers import find_answer
 
 PAPER_CLIP = 1e10  # original code: predictions are clipped to ±1e10, answers are not
 # An operation of `decimal` is exact before it is rounded to the precision of the context, so 50 digits are enough for
@@ -36,92 +23,6 @@ PAPER_CLIP = 1e10  # original code: predictions are clipped to ±1e10, answers a
 WIDE = Context(prec=50)
 _HUNDRED = Decimal(100)
 _NEAR = 1e-3  # of two logs; ours: any that leaves float64 enough digits
-# JOIN stands before a fraction, NONE for what is no finite decimal. A full-width comma or colon divides sentences.
-_JOIN, _NONE = "\u2064", "\0"
-_FOLDED = {**FOLDED, 0xFF0C: ", ", 0xFF1A: ": ", ord(_JOIN): "", ord(_NONE): " "}
-_FOLDED |= {ord(each): _JOIN + unicodedata.normalize("NFKC", each) for each in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-_LATEX = [
-    (re.compile(pattern), text)
-    for pattern, text in (
-        (r"\\!", ""),
-        (r"\{,\}", ","),
-        (r"\\[,;: ]|~", " "),
-        (r"\\(?:text|math|mbox)[a-z]*\s*\{([^{}]*)\}", r"\1"),
-        (r"\^\s*\{([^{}]*)\}|<sup>([^<]*)</sup>", r"^(\1\2)"),
-    )
-]
-_ROOT = re.compile(
-    r"(?:\\sqrt(?:\[[^][]*\])?|√)\s*(?:\{[^{}]*\}|\([^()]*\)|[0-9.]+)|\\pi(?![A-Za-z])|(?<![^\W0-9_])π(?!\w)"
-)
-_FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{([^{}]*)\}|([0-9]))\s*(?:\{([^{}]*)\}|([0-9]))")
-_WIDE_GROUPS = re.compile("(?<=[０-９])，(?=[０-９]{3})")
-_DEEPEST = 8  # of fractions and roots in each other
-_PART = r"[0-9]{1,18}(?:,[0-9]{3}){0,6}(?:\.[0-9]{1,18})?"
-_MAGNITUDES = {"hundred": 2, "thousand": 3, "k": 3, "lakh": 5, "million": 6, "mn": 6, "m": 6, "crore": 7}
-_MAGNITUDES |= {"billion": 9, "bn": 9, "b": 9, "trillion": 12, "t": 12}
-_WORDS = "hundred|thousand|lakh|million|crore|billion|trillion"
-# After an operand, a sign is a minus between two amounts.
-_NUMBER = re.compile(
-    r"\^\s*[{(]?[+-]?[0-9]+"
-    r"|(?P<sign>(?<![\w.)\]}%$+-])[+-]++(?!\s)|(?:(?<![\s\S])|(?<=[=:(])|(?<=[=:(] ))[+-]++\s++)?"
-    rf"(?:(?:{CURRENCY})\s?(?P<inner>[+-]?))?"
-    rf"(?:(?:(?P<mixed>[0-9]{{1,18}})[ {_JOIN}]{{1,2}}|{_JOIN})?(?P<top>{_PART}) ?[/⁄] ?(?P<bottom>{_PART})(?![0-9])"
-    rf"|{RUN}{EXPONENT}|(?P<none>{_NONE}))(?P<more>(?: ?[/⁄] ?[0-9][0-9.,]*| ?{_NONE}|[.,:eE]+[+-]?[0-9]+)*)"
-    rf"(?:(?P<magnitude>(?:\s*(?i:{_WORDS})\b)+|(?:[kKMBT]|[bm]n)\b)|\s*(?P<percent>\\?%|per ?cent\b))?"
-)
-
-
-def find_values(text: str, *, magnitudes: bool = False, percent: bool = False) -> list[Decimal | None]:
-    """The numbers of a text in order; None for one whose value is not a finite decimal.
-
-    ``magnitudes``: "2.5 million" and "$2.5M" are 2500000, else 2.5. ``percent``: "12%" is 0.12, else 12.
-    """
-    text = _WIDE_GROUPS.sub(",", text).translate(_FOLDED)
-    if any(each in text for each in "\\{~√π<"):
-        for pattern, new in _LATEX:
-            text = pattern.sub(new, text)
-        for _ in range(_DEEPEST):
-            text, old = _FRACTION.sub(_divided, _ROOT.sub(_NONE, text)), text
-            if text == old:
-                break
-    return [_decimal(found, magnitudes, percent) for found in _NUMBER.finditer(text) if found[0][0] != "^"]
-
-
-def _divided(found: re.Match[str]) -> str:
-    # The text of a fraction whose parts are one number each.
-    parts = [_NUMBER.fullmatch(part.strip()) for part in found.groups() if part is not None]
-    top, bottom = (_exact(part) if part else None for part in parts)
-    ratio = Fraction(top) / Fraction(bottom) if top is not None and bottom else None
-    if ratio is None or max(abs(ratio.numerator), ratio.denominator) >= 10**18:
-        return _NONE
-    return f"{'-' * (ratio < 0)}{_JOIN}{abs(ratio.numerator)}⁄{ratio.denominator}"
-
-
-def _exact(found: re.Match[str]) -> Decimal | Fraction | None:
-    signs = (found["sign"] or "").strip() + (found["inner"] or "")
-    if found["more"] or len(signs) > 1:
-        return None
-    if found["run"]:
-        read = value_of(found)
-        return read and (read[1].copy_negate() if signs == "-" else read[1])
-    if not found["top"]:
-        return None
-    top, bottom = (Fraction(found[name].replace(",", "")) for name in ("top", "bottom"))
-    if not bottom or (found["mixed"] and top >= bottom):
-        return None
-    return (top / bottom + int(found["mixed"] or 0)) * (-1 if signs == "-" else 1)
-
-
-def _decimal(found: re.Match[str], magnitudes: bool, percent: bool) -> Decimal | None:
-    value, places = _exact(found), -2 if percent and found["percent"] else 0
-    if magnitudes and found["magnitude"]:
-        places = sum(_MAGNITUDES[word] for word in found["magnitude"].lower().split())
-    try:
-        if isinstance(value, Fraction):
-            value = EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
-        return EXACT.scaleb(value, places) if value is not None and places else value
-    except DecimalException:
-        return None
 
 
 class Pairs(NamedTuple):
@@ -170,29 +71,18 @@ def get_rule(name: str) -> AnswerRule:
         raise ValueError(f"unknown answer rule {name!r}: choose one of {known}")
     if not options:
         return RULES[rule]
-    return RULES[rule]._replace(name=name, extract=partial(_extract_default, **dict.fromkeys(options, True)))
+    return RULES[rule]._replace(name=name, extract=partial(find_answer, **dict.fromkeys(options, True)))
 
 
 def extract_answer(text: str, rule: str = "default") -> Decimal | None:
     r"""The number that a generated text gives as its answer, or None.
 
     "default": the whole text if it is one number; else the first number after the first "####"; else the last one of
-    the last "\boxed{...}"; else (also where nothing follows the mark) the last one of the text, as ``find_values``
-    reads them. "default+magnitudes" and "default+percent" are its options.
+    the last "\boxed{...}"; else (also where nothing follows the mark) the last one of the text, as
+    ``ntl.numbers.answers.find_values`` reads them. "default+magnitudes" and "default+percent" are its options.
     "paper": the last match of the original pattern, through a float (so 1,234 is 234); the metric clips, not the parse.
     """
     return get_rule(rule).extract(text)
-
-
-def _extract_default(text: str, **options: bool) -> Decimal | None:
-    whole = parse_number(text)
-    if whole is not None:
-        return whole
-    # The first mark: a model that continues with a question of its own answers that one, too.
-    if marked := find_values(text.partition(ANSWER_MARK)[2].strip(), **options):
-        return marked[0]
-    numbers = find_values((last_boxed(text) or text).strip(), **options)
-    return numbers[-1] if numbers else None
 
 
 def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
@@ -256,6 +146,6 @@ def _log_gaps(values: Sequence[Decimal | None], others: Sequence[Decimal]) -> ND
 
 
 RULES: dict[str, AnswerRule] = {
-    "default": AnswerRule("default", _extract_default, compare_exactly, math.nan),
+    "default": AnswerRule("default", find_answer, compare_exactly, math.nan),
     "paper": AnswerRule("paper", last_number_paper, compare_as_paper, 0.0),
 }

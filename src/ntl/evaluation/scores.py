@@ -16,7 +16,7 @@ from ntl.evaluation.interval import Calibration, errors_of
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
-from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule, get_rule
+from ntl.evaluation.rules import RULES, AnswerRule, get_rule
 from ntl.evaluation.textual import (
     TEXT_RULES,
     TokenCounts,
@@ -25,6 +25,7 @@ from ntl.evaluation.textual import (
     text_metrics,
     token_accuracy,
 )
+from ntl.numbers.answers import ANSWER_MARK
 from ntl.results.record import pack_bits, pack_errors
 from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError

@@ -6,7 +6,7 @@ r"""Numbers as people write them in a column: "1,234.50", "1 234,5", "-$5", "(12
 Spaces and apostrophes group digits by three; of point and comma one is the decimal mark of the whole column, and the
 other groups, too ("1,23,456" is a group of the Indian kind). "1,234" may be 1234 or 1.234; "1,5", "0,123", "1,234,567"
 and "1.234,5" can be read in one way alone, and tell the mark of their column. A sign is a hyphen, any dash or a minus
-sign. What is more than one number, a fraction, a date or a range is refused. ``ntl.evaluation.rules`` reads texts.
+sign. What is more than one number, a fraction, a date or a range is refused. ``ntl.numbers.answers`` reads texts.
 """
 
 import re
