@@ -1,11 +1,13 @@
 """What does not fit is one line: a value out of range, two settings that exclude each other, one without effect."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from ntl.config import TrainerConfig, UserError, compose, validate
 
+OWN = f"dataset=file dataset.path={Path(__file__).parent / 'ids.json'} dataset.answers"
 TEXT, FSDP, MTP = "dataset=text dataset.path=a.txt", "trainer.parallel=fsdp", "objective=mtp model=gpt2_tiny"
 SPARES = "and that of this decoding is one number; use decoding=greedy or decoding=beam."
 # Overrides -> what the line says, in parts.
@@ -35,10 +37,16 @@ MISFITS: dict[str, tuple[str, ...]] = {
     # Decodings, the run's own and further ones.
     "beside=expectation model=rt_tiny": ("beside=expectation tokenizer=rt: its numbers are", "leave it out."),
     "decoding=median dataset=gsm8k": (f"decoding=median dataset=gsm8k: its answer is worked out in text, {SPARES}",),
+    f"{OWN}=sentence decoding=median": (f"its answer is a text with a number, {SPARES}",),
+    f"{OWN}=numbers decoding=expectation": (f"its answer is several numbers, {SPARES}",),
+    f"{OWN}=numbers decoding.interval_rows=9": ("dataset=file: an answer of one number alone has an interval",),
+    f"{OWN}=numbers model=xval_tiny loss=mse": ("its answer is several numbers, and that of this model is one number",),
+    f"{OWN}=sentence model=rt_tiny": ("its answer is a text with a number, and that of this model is one number or",),
+    f"{OWN}=numbers trainer.best=rmse trainer.eval_steps=5": ("no metric", "choose one of loss, accuracy, mae."),
     "decoding=median model=xval_tiny": ("model=xval_tiny decoding=median: this model has a number head",),
     "decoding=likelihood": ("decoding=likelihood dataset=multiplication: plain text has no answers to decode",),
     "dataset=multirc decoding.interval_rows=4": (
-        "decoding.interval_rows=4 dataset=multirc: only numbers have intervals",
+        "decoding.interval_rows=4 dataset=multirc: an answer of one number alone has an interval",
     ),
     "dataset=multirc decoding.interval_scale=log": ("decoding.interval_scale=log dataset=multirc: only numbers",),
     f"{TEXT} decoding.digits_only=false": (

@@ -47,6 +47,23 @@ def test_a_number_is_written_out_and_text_is_kept(tmp_path: Path) -> None:
     assert [answer for _, answer in pairs_of(found, "train")] == [*written.values()]
 
 
+def test_lists_of_numbers_are_kept_and_json_is_written_out(tmp_path: Path) -> None:
+    """What JSON holds as a list or an object becomes text; 1,234 alone is said to be two numbers."""
+    answers = {'" 1 2  3"': " 1 2  3", '"1,234"': "1,234", '[1, 2.50, "1.0"]': "[1, 2.5, 1.0]"}
+    answers |= {'{"a": 1e-7, "ü": 2}': '{"a": 0.0000001, "ü": 2}'}
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"question": "q{n}", "answer": {answer}}}\n' for n, answer in enumerate(answers)))
+    values = {"answers": "numbers", "validation_path": str(path), "test_path": str(path)}
+    found = prepared(tmp_path / "data", path, **values)
+    assert [answer for _, answer in pairs_of(found, "train")] == [*answers.values()]
+    line = f"{path}: 3 answers such as 1,234 are read as several numbers; write 1234 for one."
+    assert line in found.manifest["remarks"]["warnings"]
+    with path.open("a") as file:
+        file.write('{"question": "q", "answer": [1, null]}\n')
+    with pytest.raises(UserError, match=rf"^{path}:5: 'answer' is null, neither text nor a number"):
+        prepared(tmp_path / "data", path, **values)
+
+
 def spreadsheet(path: Path, answers: Sequence[str]) -> Path:
     rows = "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers))
     path.write_text(f"question;answer\n{rows};\n")  # and an empty line
@@ -170,6 +187,12 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("reasoning", "Answer:", "3 and 4. Answer: 7", r"\boxed{3} and 4. Answer: 7", "number"),
         ("reasoning", r"\boxed", r"3 and 4 are $\boxed{7}$. 2 steps", "3 and 4 are 7", "number"),
         ("reasoning", r"\boxed", r"so \boxed{-1,234.5}", r"\boxed{7} or \boxed{8}", "number"),
+        ("sentence", "####", "3 and 4 are 7 dollars.", "three and four are seven", "number"),
+        ("sentence", "####", r"so 3 + 4 = \boxed{7}.", r"\boxed{7}, and 2 steps", "number"),
+        ("sentence", "####", "in 2 h it is $-1,234.50.", "on the 2nd at 12:30", "number"),
+        ("sentence", "####", "7", "one cup and ½", "number"),
+        ("numbers", "####", "128, 0, 4096", "128, none", "numbers"),
+        ("numbers", "####", '{"a": -1.50, "b": 2}', "[]", "numbers"),
         ("text", "####", "seven", "  ", "text"),
     ],
 )
@@ -181,7 +204,7 @@ def test_answers_are_what_the_config_says(
     assert found.dataset.metrics == metrics
     assert pairs_of(found, "test")[0][1] == good
     jsonl(path, [*as_rows([(question, good) for question, _ in ROWS]), *as_rows([("q", bad)])])
-    if metrics == "number":
+    if metrics == "number" and answers != "sentence":
         assert parse_number(found.dataset.scored(good)) == extract_answer(good) is not None
     with pytest.raises(UserError, match=rf"{path}:41: "):
         prepared(tmp_path / "data", path, answers=answers, mark=mark)
@@ -204,6 +227,17 @@ def test_answers_are_what_the_config_says(
             'question,answer\na,"1,5"\n',
             ":2: the answer '1,5' is no number; dataset.number_format=auto reads it.",
         ),
+        (
+            "a.csv",
+            "question;answer\na;1, 0, 4\n",
+            ":2: the answer '1, 0, 4' is no number; dataset.answers=numbers takes",
+        ),
+        (
+            "a.csv",
+            "question;answer\na;It is 3.\n",
+            ":2: the answer 'It is 3.' is no number; dataset.answers=sentence t",
+        ),
+        ("a.csv", "question;answer\na;No.\n", ":2: the answer 'No.' is no number; dataset.answers=text takes it."),
         ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
         ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
         ("a.csv", "question,answer\na,1\nb,2,3\n", ":3: 3 cells, and 2 in the first row"),
@@ -227,11 +261,16 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
     [
         ([], "dataset=file: no file; give one by dataset.path="),
         (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
-        (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
+        (
+            ["dataset.path=a.jsonl", "dataset.answers=exact"],
+            "dataset=file dataset.answers=exact: choose one of",
+        ),
+        (["dataset.path=a.jsonl", "dataset.answers=sentense"], "dataset.answers=sentense: choose one of number, "),
         (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
         (["dataset.path=a.jsonl", "dataset.template=Say {a"], "dataset.template='Say {a': it names no column"),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
+        (["dataset.path=a.jsonl", "dataset.number_format=point", "dataset.answers=sentence"], "dataset.number_format="),
     ],
 )
 def test_a_wrong_setting_is_one_line(

@@ -80,7 +80,7 @@ def test_an_option_of_the_default_rule_and_answers_that_the_papers_rule_misreads
     with pytest.raises(UserError, match="--worst sorts by the rule default"):
         main([str(tmp_path / "p.jsonl"), "--rule", "default+percent", "--worst", "1"])
     write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}, "metrics": "text"}, lines)
-    with pytest.raises(UserError, match="answers of this run are no numbers"):
+    with pytest.raises(UserError, match="answers of this run are not one number each"):
         main([str(tmp_path / "p.jsonl"), "--rule", "default+percent"])
 
 

@@ -11,6 +11,7 @@ import pytest
 from ntl.config import UserError
 from ntl.evaluation import NUMBER_METRICS, Scores, score_predictions, write_predictions
 from ntl.evaluation.interval import Calibration
+from ntl.evaluation.numeric import constant_baselines
 from ntl.evaluation.scores import speculation_metrics
 from ntl.results import unpack_bits
 from ntl.results.record import unpack_errors
@@ -198,6 +199,43 @@ def test_a_rule_that_is_wrong_in_a_known_way(score):
     assert (found["test/accuracy:shortcut"], found["test/mae:shortcut"]) == (0.25, (0 + 5 + 5 + 4) / 4)
     assert found["test/wrong_as_shortcut"] == pytest.approx(2 / 3)
     assert not [name for name in found if name.startswith("validation/") and "shortcut" in name]
+
+
+def test_the_last_number_of_a_sentence_by_hand(score):
+    """Errors 0, 2 and 10; the median of training is 12, from sentences, too."""
+    said = constant_baselines(["It is 10.", "2 of them cost 12 dollars.", "12"])
+    pairs = [
+        ("In 2 weeks it is $1,200.", "It is 1200 dollars"),
+        ("5 kg", "about 7 kg."),
+        ("3", "10 or 13"),
+        ("9", "no"),
+    ]
+    rows = [row("test", key, *pair) for key, pair in enumerate(pairs)]
+    metrics = score(rows, baselines=said).metrics
+    assert [metrics[f"test/{name}"] for name in ("accuracy", "mae", "unparsable")] == [0.25, 4.0, 0.25]
+    assert metrics["test/mae:median"] == (1188 + 7 + 9 + 3) / 4
+
+
+def test_lists_of_numbers_by_hand(score):
+    """Errors are 0, 1, 0 at the first position, 0, 3, 0 at the second, and 8 at the third."""
+    pairs = [("1, 2", "[1, 2]"), ('{"a": 1, "b": 2}', '{"b": 5, "a": 2}'), ("7 8 9", "7 8"), ("4", "5 6"), ("3", "x")]
+    rows = [row("test", key, *pair) for key, pair in enumerate([*pairs, ("0 0 1", "0 0 9")])]
+    found = score(rows, metrics="numbers", baselines={})
+    assert found.metrics == {
+        **{"test/accuracy": pytest.approx(1 / 6), "test/unparsable": 0.5, "test/count": 6.0},
+        **{"test/mae/1": pytest.approx(1 / 3), "test/mae/2": pytest.approx(1.0), "test/mae/3": 8.0},
+        "test/mae": pytest.approx((1 / 3 + 1 + 8) / 3),
+    }
+    assert unpack_bits(found.correct["test"], 6).tolist() == [True, False, False, False, False, False]
+    assert (found.groups, found.rules) == ({}, {"default": 1})
+    # A position that no prediction has is not left out of the mean; one of more than twenty is not told.
+    lost = score(rows[2:3], metrics="numbers", baselines={}).metrics
+    assert all(math.isnan(lost[f"test/{name}"]) for name in ("mae", "mae/1", "mae/3"))
+    many = row("test", 0, " ".join(["1"] * 25), " ".join(["1"] * 24 + ["26"]))
+    metrics = score([many], metrics="numbers", baselines={}).metrics
+    assert (metrics["test/mae"], metrics["test/mae/20"], "test/mae/21" in metrics) == (1.0, 0.0, False)
+    with pytest.raises(UserError, match="test: an answer is no list of numbers: 'one'"):
+        score([row("test", 0, "one", "1")], metrics="numbers", baselines={})
 
 
 def test_plain_text_by_hand(score):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ntl.config.folders import check_plain
-from ntl.config.legality import NUMERIC
+from ntl.config.legality import LISTS, NUMERIC
 from ntl.config.model import HUB_ID
 from ntl.config.settings import MISSING, nearest, setting, shorten
 from ntl.system.errors import UserError
@@ -47,9 +47,10 @@ class DatasetConfig:
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     answers: str = setting(
         "number",
-        "What an answer is: one number, a text that ends in one, or text; exact is text that counts symbol by symbol, "
-        "continuation the rest of the question's text, none plain text, without questions.",
-        choices=("number", "reasoning", "text", "exact", "continuation", "none"),
+        "What an answer is: one number, a text that ends in a mark and one, a sentence whose last number counts, "
+        "several numbers, or text; exact is text that counts symbol by symbol, continuation the rest of the question's "
+        "text, none plain text, without questions.",
+        choices=(*NUMERIC, LISTS, "text", "exact", "continuation", "none"),
     )
     format: str = setting(
         "plain",
@@ -62,7 +63,7 @@ class DatasetConfig:
     @property
     def is_computed(self) -> bool:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
-        return self.answers in NUMERIC if self.computes is None else self.computes
+        return self.answers in (*NUMERIC, LISTS) if self.computes is None else self.computes
 
     def check(self, data_dir: str) -> None:
         """UserError for a setting that does not fit the others or names nothing. Not called for a config read back."""
@@ -276,8 +277,8 @@ class FileConfig(OwnDataConfig):
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
-        if self.answers not in (*NUMERIC, "text"):
-            line = "choose one of number, reasoning, text; text without answers is read by dataset=text."
+        if self.answers not in (known := (*NUMERIC, LISTS, "text")):
+            line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
             raise UserError(f"dataset=file dataset.answers={self.answers}: {line}")
         if self.number_format != PLAIN_NUMBERS and self.answers != "number":
             line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."

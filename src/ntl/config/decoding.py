@@ -14,7 +14,7 @@ class DecodingConfig:
     (``ntl.config.legality``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
     """
 
-    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text", "exact", "continuation")
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     drafts: ClassVar[bool] = False
 

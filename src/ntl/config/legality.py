@@ -13,7 +13,7 @@ from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
 from ntl.config.settings import LIMITS, about, nearest, nested, text_of
 from ntl.config.targets import check_trust
-from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded
+from ntl.config.trainer import DERIVED, LOSS, OF_LISTS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -29,11 +29,14 @@ class Family:
 ANSWERS = {
     "number": "is one number",
     "reasoning": "is worked out in text",
+    "sentence": "is a text with a number",
+    "numbers": "is several numbers",
     "text": "is text",
     "exact": "is matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
     "continuation": "continues the text of the question",  # in training from its first word, so nothing to encode
 }
-NUMERIC = ("number", "reasoning")  # answers that are, or end in, one number
+NUMERIC = ("number", "reasoning", "sentence")  # answers of which one number is scored
+LISTS = "numbers"
 PLAIN = "none"  # plain text has no questions and no answers
 HEADS = {
     "lm": "a language-model head",
@@ -42,7 +45,7 @@ HEADS = {
 }
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
-    "t5": Family("lm", ("default", "digit"), ("number", "reasoning", "text", "exact")),
+    "t5": Family("lm", ("default", "digit"), ("number", "reasoning", "sentence", "numbers", "text", "exact")),
     "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
     "rt": Family("lm", ("rt",), ("number", "reasoning", "text")),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
@@ -132,7 +135,8 @@ def _of_training(config: Any) -> Iterator[Rule]:
     yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule == "plateau", line
     line = "plain text has no answers to decode; leave it out."
     yield "trainer.eval_decoded dataset", answers == PLAIN and trainer.eval_decoded, line
-    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
+    by_kind = {PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}
+    fitting = (LOSS, *by_kind.get(answers, OF_TEXT))
     line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
     yield "trainer.best dataset", trainer.best and trainer.best not in fitting, line
     line = "only evaluations say which checkpoint is the best; set trainer.eval_epochs=1, or leave trainer.best out."
@@ -244,7 +248,7 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"model {name}", decoding.head != model.head, line
     line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
     yield f"{name} dataset", (data.answers == PLAIN) != (PLAIN in decoding.answers), line
-    line = "only numbers have intervals; leave it out."
+    line = "an answer of one number alone has an interval; leave it out."
     for key, chosen in (("rows", decoding.interval_rows), ("scale", decoding.interval_scale != "linear")):
         yield f"{name}.interval_{key} dataset", chosen and data.answers not in NUMERIC, line
     line = f"its answer {ANSWERS.get(data.answers)}, and that of this decoding {_kinds(decoding.answers)}; {other}."

@@ -17,6 +17,7 @@ LOSS = "loss"
 OF_NUMBERS, OF_TEXT = (
     tuple(metric.name for metric in metrics if metric.better is not Better.neither) for metrics in (NUMBER, TEXT)
 )
+OF_LISTS = ("accuracy", "mae")
 TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
 # The optimizers of transformers (``OptimizerNames``) that need neither a package nor settings of their own.
 OPTIMIZERS = (*TORCH_OPTIMIZERS, "adafactor")

@@ -58,9 +58,9 @@ class Material:
 class TextDataset(ABC):
     """Questions and answers as text: how the rows are made, and what is known about them.
 
-    ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
-    ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
-    ``origin`` is the official release that the rows are read from, its files named after splits.
+    ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"``,
+    ``"numbers"`` or ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the
+    folder's name. ``origin`` is the official release that the rows are read from, its files named after splits.
     """
 
     splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")

@@ -16,7 +16,7 @@ from rich.text import Text
 from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
-from ntl.evaluation.numeric import CONSTANTS
+from ntl.evaluation.numeric import CONSTANTS, list_metrics
 from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key, score_predictions
@@ -62,7 +62,7 @@ def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
     """
     metrics = score_predictions(path, rule).metrics
     if rule and not any(name.endswith(f"@{rule}") for name in metrics):
-        raise UserError(f"--rule {rule}: answers of this run are no numbers, which a rule could read; leave it out")
+        raise UserError(f"--rule {rule}: answers of this run are not one number each, which a rule reads; leave it out")
     if as_json:
         print(json.dumps({name: json_value(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
     else:
@@ -118,14 +118,14 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
 
     Typical ones are a sample that depends on the ids alone. Each has its "question", "answer", "prediction" and
     "error": of a number |prediction - answer|, both read by the default rule, or None without a number, which stands
-    last; of a text 1 - ROUGE-1.
+    last; of several numbers the mean; of a text 1 - ROUGE-1.
 
     UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
     """
     header, rows = read_predictions(path)
     if header["metrics"] == "likelihood":
         raise UserError(f"{path}: plain text has no answers")
-    errors = _of_numbers(rows) if header["metrics"] == "number" else _of_texts(rows)
+    errors = {"number": _of_numbers, "numbers": _of_lists, "text": _of_texts}[header["metrics"]](rows)
     wrong = [{**row, "error": error} for row, error in zip(rows, errors, strict=True) if error is not None]
     orders = {
         "worst": sorted(wrong, key=lambda row: math.inf if math.isnan(row["error"]) else -row["error"]),
@@ -153,6 +153,11 @@ def _of_numbers(rows: list[Row]) -> list[float | None]:
         None if answer is None or prediction == answer else float(rule.compare([prediction], [answer]).error[0])
         for prediction, answer in pairs
     ]
+
+
+def _of_lists(rows: list[Row]) -> list[float | None]:
+    scored = (list_metrics([row["prediction"]], [row["answer"]]) for row in rows)
+    return [None if correct.all() else metrics["mae"] for metrics, correct in scored]
 
 
 def _of_texts(rows: list[Row]) -> list[float | None]:

@@ -48,6 +48,7 @@ NUMBER_VERSIONS = {
 # Of the probability; a decoding by number that has found less speaks for a part of what the model says.
 COVERED = 0.9
 RULE_OPTIONS = ("magnitudes", "percent")  # of the default rule of numbers
+LIST_VERSIONS = {"default": 1}
 TEXT_VERSIONS = {"default": 2, "paper": 2}  # default: 1 divided texts as the paper's does
 
 HIGHER, LOWER, NEITHER = Better.higher, Better.lower, Better.neither
@@ -123,8 +124,8 @@ OTHER = (
     Metric("epochs_until", LOWER, "epochs", ".3f", "epochs"),
 )
 METRICS = {metric.name: metric for metric in (*NUMBER, *TEXT, *OTHER)}
-# A threshold, a draft head, and another rule, decoding or constant answer are no part of a metric's name.
-_NAME = re.compile(r"(?P<name>\w+?)(_\d+\.\d+)?(/head\d+)?([@:].*)?")
+# A threshold, a draft head, a position, and another rule, decoding or constant answer are no part of a metric's name.
+_NAME = re.compile(r"(?P<name>\w+?)(_\d+\.\d+)?(/(head)?\d+)?([@:].*)?")
 
 
 def find_metric(name: str) -> Metric:
@@ -139,6 +140,8 @@ def find_metric(name: str) -> Metric:
 
 def metric_of(key: str) -> Metric:
     """The metric of a record's key: ``test/mae``, ``test/mae@paper``, ``test/mae:median``, ``validation/ce/head2``.
+
+    The number after ``test/mae/`` is the position in a list of numbers.
 
     UserError as of ``find_metric``.
     """

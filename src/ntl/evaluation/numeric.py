@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ntl.evaluation.metrics import NUMBER
-from ntl.evaluation.rules import WIDE, AnswerRule, Pairs, get_rule
+from ntl.evaluation.rules import WIDE, AnswerRule, Pairs, compare_exactly, get_rule
 from ntl.numbers import format_number
+from ntl.numbers.answers import read_list
 
 NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
 CONSTANTS = ("mode", "median", "mean")
+POSITIONS = 20  # of a list of numbers whose errors are told
 
 
 def number_metrics(
@@ -84,6 +86,32 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "unparsable": _mean(~valid),
             "count": float(len(valid)),
         }
+
+
+def list_metrics(predictions: Sequence[str], answers: Sequence[str]) -> tuple[dict[str, float], NDArray[np.bool_]]:
+    """Score N generated lists of numbers against N answers (``read_list``): the metrics, and which are exact (N,).
+
+    accuracy: share of the answers whose numbers are all exact. mae/1, mae/2, ... to POSITIONS: of the numbers at that
+    position in their answer, over the parsed pairs. mae: unweighted mean of these over all positions, NaN where one has
+    no parsed pair. unparsable: share of the predictions with other positions or names than the answer has. count is N.
+
+    ValueError: lengths differ, or an answer is no list of numbers.
+    """
+    lists = [*zip(map(read_list, predictions), map(read_list, answers), strict=True)]
+    valid, pairs = np.zeros(len(lists), dtype=bool), list[tuple[int, int, Decimal | None, Decimal]]()
+    for row, (given, known) in enumerate(lists):
+        if known is None:
+            raise ValueError(f"an answer is no list of numbers: {answers[row]!r}")
+        valid[row] = given is not None and given.keys() == known.keys()
+        found = given if given and valid[row] else {}
+        pairs += [(row, at, found.get(name), value) for at, (name, value) in enumerate(known.items(), 1)]
+    rows, positions, numbers, values = map(list, zip(*pairs, strict=True)) if pairs else ([], [], [], [])
+    compared, place = compare_exactly(numbers, values), np.array(positions)
+    correct = np.bincount(np.array(rows, dtype=np.intp), weights=~compared.correct, minlength=len(lists)) == 0
+    errors = {at: _mean(compared.error[compared.valid & (place == at)]) for at in sorted({*positions})}
+    shares = {"unparsable": _mean(~valid), "count": float(len(lists))}
+    metrics = {"accuracy": _mean(correct), "mae": _mean(np.array([*errors.values()])), **shares}
+    return metrics | {f"mae/{at}": error for at, error in errors.items() if at <= POSITIONS}, correct
 
 
 def _mean(values: NDArray, average: Callable[[NDArray], Any] = np.mean) -> float:

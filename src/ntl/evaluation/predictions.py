@@ -1,7 +1,7 @@
 """predictions.jsonl: a header line, then one line for every decoded example.
 
-{"header": {"schema": 1, "dataset": "...", "metrics": "number", "text" or "likelihood", "decoding": {...},
-            "baselines": {...}}}
+{"header": {"schema": 1, "dataset": "...", "metrics": "number", "numbers", "text" or "likelihood",
+            "decoding": {...}, "baselines": {...}}}
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth",
                                                                              "shortcut", "ridge"
 
@@ -34,6 +34,7 @@ _HEADER = {"schema", "dataset", "metrics", "decoding", "baselines"}
 _ANSWER = {"split", "id", "answer", "prediction"}
 _ROWS = {
     "number": _ANSWER,
+    "numbers": _ANSWER,
     "text": _ANSWER,
     "likelihood": {"split", "id", "tokens", "numbers", "right", "ce", "error", "mean_error"},
 }

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.interval import Calibration, errors_of
-from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
-from ntl.evaluation.numeric import pair_metrics
+from ntl.evaluation.metrics import LIST_VERSIONS, NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
+from ntl.evaluation.numeric import list_metrics, pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
 from ntl.evaluation.rules import RULES, AnswerRule, get_rule
 from ntl.evaluation.textual import (
@@ -56,8 +56,8 @@ class Scores:
         have: "rmse_truth" and "mae_truth" (the noise-free truth), "wrong_as_shortcut" (the share of wrong predictions
         that equal it), "misread" (the share of answers that the rule reads as other numbers than the default rule),
         "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of predictions with
-        "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
-        text `likelihood_metrics` alone.
+        "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of lists
+        of numbers `list_metrics`, of plain text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> packed absolute errors of at most ``ERRORS`` rows (`ntl.results.record.pack_errors`), of numbers.
@@ -83,8 +83,8 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}: no predictions after the header; decode the run again")
-    versions = {"number": NUMBER_VERSIONS, "text": TEXT_VERSIONS, "likelihood": {}}[header["metrics"]]
-    scores = Scores({}, predictions_sha256=sha256_of(path), rules=dict(versions))
+    versions = {"number": NUMBER_VERSIONS, "numbers": LIST_VERSIONS, "text": TEXT_VERSIONS}
+    scores = Scores({}, predictions_sha256=sha256_of(path), rules=dict(versions.get(header["metrics"], {})))
     splits: dict[str, list[Row]] = {}
     for row in rows:
         splits.setdefault(row["split"], []).append(row)
@@ -102,9 +102,8 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
             size, digits = header["bytes"].get(name, 0), header.get("digits") is True
             metrics |= likelihood_metrics(mine, size, digits=digits)
         else:
-            given = mine, header, f"{path}: {name}", rules
-            of_split = _score_numbers(*given) if header["metrics"] == "number" else _score_texts(mine)
-            found, correct, groups, errors = of_split
+            score = {"number": _score_numbers, "numbers": _score_lists, "text": _score_texts}[header["metrics"]]
+            found, correct, groups, errors = score(mine, header, f"{path}: {name}", rules)
             metrics, scores.correct[name] = metrics | found, pack_bits(correct)
             if errors is not None:
                 kept = sorted(sorted(range(len(mine)), key=lambda index: sample_key(mine[index]["id"]))[:ERRORS])
@@ -179,7 +178,14 @@ def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence
     return metrics, pairs.correct, groups_of, pairs.error
 
 
-def _score_texts(rows: Sequence[Row]) -> Found:
+def _score_lists(rows: Sequence[Row], _header: Row, where: str, _rules: Any) -> Found:
+    try:
+        return *list_metrics(*([row[name] for row in rows] for name in ("prediction", "answer"))), {}, None
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _score_texts(rows: Sequence[Row], *_: Any) -> Found:
     predictions, answers = ([row[name] for row in rows] for name in ("prediction", "answer"))
     counts, metrics = list(map(TokenCounts, *(_whole_column(rows, name) for name in TOKENS))), {}
     for rule in TEXT_RULES:

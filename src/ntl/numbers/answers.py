@@ -1,4 +1,4 @@
-r"""The number that a text gives as its answer.
+r"""The number that a text gives as its answer, and the numbers of a list.
 
 Numbers of a text are read as a person does: numerals, signs, currencies and exponents are those of
 ``ntl.numbers.written``, with a decimal point; beyond these::
@@ -10,10 +10,12 @@ Numbers of a text are read as a person does: numerals, signs, currencies and exp
 A sign may be apart from its number where a number begins: at the start of the text, or after "=", ":" or "(".
 """
 
+import json
 import re
 import unicodedata
 from decimal import Decimal, DecimalException
 from fractions import Fraction
+from typing import Any
 
 from ntl.numbers.text import parse_number
 from ntl.numbers.written import CURRENCY, EXACT, EXPONENT, FOLDED, RUN, last_boxed, value_of
@@ -118,3 +120,26 @@ def find_answer(text: str, **options: bool) -> Decimal | None:
         return marked[0]
     numbers = find_values((last_boxed(text) or text).strip(), **options)
     return numbers[-1] if numbers else None
+
+
+def read_list(text: str) -> dict[int | str, Decimal] | None:
+    """The numbers of a list in order, by their position from 1, or by their name; None for any other text, or none.
+
+    It is JSON, [1, 2.5] or {"a": 1, "b": 2.5}, or has one separator throughout: a comma and white space, white space,
+    or a comma. With the first two a number may have thousands separators: "1,234 5" is two, "1,234" is 1 and 234.
+    """
+    text = text.strip()
+    if text[:1] in ("[", "{"):
+        # Of an object, a list of its pairs, whose names may occur twice.
+        decoder = json.JSONDecoder(parse_int=parse_number, parse_float=parse_number, object_pairs_hook=list)
+        try:
+            found: Any = decoder.decode(text)
+        except (ValueError, RecursionError):
+            return None
+        pairs: list[tuple[int | str, Any]] = found if text[0] == "{" else [*enumerate(found, 1)]
+    else:
+        text = " ".join(text.split())
+        separator = next((each for each in (" ?, | ,", " ") if re.search(each, text)), ",")
+        pairs = [*enumerate(map(parse_number, re.split(separator, text)), 1)]
+    named: dict[int | str, Decimal] = dict(pairs)
+    return named if 0 < len(named) == len(pairs) and all(isinstance(each, Decimal) for _, each in pairs) else None

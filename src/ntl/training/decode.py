@@ -31,7 +31,7 @@ from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import LEVEL, Calibration, errors_of, least_answers, one_of_each
 from ntl.evaluation.metrics import COVERED
-from ntl.evaluation.numeric import crps
+from ntl.evaluation.numeric import crps, list_metrics
 from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
@@ -211,6 +211,8 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     correct = [row["answer"] for row in known]
     if dataset.metrics == "number":
         scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in known])
+    elif dataset.metrics == "numbers":
+        scores, _ = list_metrics(texts, correct)
     else:
         scores = evaluation.text_metrics(texts, correct)
     named = {*VALIDATED, config.trainer.best} & scores.keys()

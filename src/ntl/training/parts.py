@@ -95,7 +95,8 @@ class RunParts:
     @cached_property
     def ridge(self) -> Ridge | None:
         """The linear model of characters that measured numbers are compared with; None, after a line, if it fails."""
-        if not isinstance(self.config.dataset, FileConfig | PackagedConfig) or self.config.dataset.answers != "number":
+        data = self.config.dataset
+        if not isinstance(data, FileConfig | PackagedConfig) or data.answers not in ("number", "sentence"):
             return None
         try:
             return Ridge(self.rows("train"), self.rows("validation"))

@@ -195,7 +195,7 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     scale = decoding.interval_scale
     named = [] if scale == "linear" else [f"interval_scale={scale}"]
     if parts.config.dataset.answers not in NUMERIC:
-        raise UserError("--interval: answers of this run are no numbers, so they have no intervals; leave it out.")
+        raise UserError("--interval: answers of this run are not one number each, so have no intervals; leave it out.")
     kept = folder / decode.predictions_name(decoding, *named, "calibration", *more)
     for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding, *named), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}

@@ -29,17 +29,19 @@ from ntl.config.data import (
     is_on_hub,
     suffix_of,
 )
+from ntl.config.legality import LISTS
 from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
 from ntl.data.raw import read_text
 from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.data.weights import checked
-from ntl.numbers import parse_number
+from ntl.numbers import last_number_paper, parse_number
+from ntl.numbers.answers import ANSWER_MARK, find_answer, find_values, read_list
 from ntl.numbers.text import format_number
 from ntl.numbers.written import NAMES, last_boxed, read_value, rewrite
 from ntl.system.errors import UserError
 
 SPLITS = ("train", "validation", "test")
-MARK, BOX = "####", r"\boxed"  # after which, or in which, `ntl.evaluation` looks for the answer of a text
+BOX = r"\boxed"  # in which, or after ANSWER_MARK, the default rule looks for the answer of a text
 FEW = 10  # rows to train on
 # The longest document in characters; a tokenizer needs some hundred times as much memory.
 LONGEST = 1 << 24
@@ -200,7 +202,7 @@ class File(Own):
     @property
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the answers are."""
-        return "text" if self.config.answers == "text" else "number"
+        return self.config.answers if self.config.answers in (LISTS, "text") else "number"
 
     def scored(self, answer: str) -> str:
         if self.config.answers != "reasoning":
@@ -218,7 +220,8 @@ class File(Own):
     def row(self, cells: dict[str, Any]) -> Row | None:
         config, before = self.config, list[str]()
         if config.answer in cells:
-            texts = {name: text_of(name, value) for name, value in cells.items()}
+            as_text = {config.answer: json_of} if config.answers == LISTS else {}
+            texts = {name: as_text.get(name, text_of)(name, value) for name, value in cells.items()}
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
             question, answer = filled or texts[config.question], texts[config.answer]
         else:
@@ -235,7 +238,8 @@ class File(Own):
             answer = answer.strip()
             written = cells.get(config.answer, cells.get("output", ""))
             if config.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
-                other = "dataset.answers=reasoning or text takes other answers"
+                kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
+                other = f"dataset.answers={kind} takes it"
                 remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
                 raise ValueError(f"the answer {answer!r:.60} is no number; {remedy}")
             if config.number_format != PLAIN_NUMBERS and not isinstance(written, str):
@@ -246,22 +250,35 @@ class File(Own):
             if answer.count(config.mark) != 1 or parse_number(number := self.scored(answer)) is None:
                 raise ValueError(
                     f"the answer does not end in one {config.mark} and a number; dataset.mark= sets another mark, "
-                    rf"such as {BOX}"
+                    rf"such as {BOX}, and dataset.answers=sentence needs none"
                 )
             if re.search(r"\.[eE]", number):  # which only the grammar of a number alone has
                 raise ValueError(f"the number {number!r:.60} cannot be scored; write 1000 or 1.0e+03 for 1.e+03")
-            others = [mark for mark in (MARK, BOX) if mark in answer] if config.mark != MARK else []
+            others = [mark for mark in (ANSWER_MARK, BOX) if mark in answer] if config.mark != ANSWER_MARK else []
             if others and others != [config.mark]:
                 raise ValueError(f"the answer has {others[0]} in it, which is read as the mark {config.mark}")
+        if config.answers == "sentence":
+            found = find_values(answer.strip())
+            if not found or found[-1] is None or last_number_paper(answer) is None:
+                what = "a last number that cannot be read" if found else "no number"
+                raise ValueError(f"the answer {answer!r:.60} has {what}; dataset.answers=text takes it")
+            if find_answer(answer) != found[-1]:
+                raise ValueError(f"the answer {answer!r:.60} has {ANSWER_MARK} or {BOX} before its last number")
+        if config.answers == LISTS and not read_list(answer):
+            line = 'does not hold numbers alone, as 1, 2 or [1, 2] or {"a": 1}; dataset.answers=text takes it'
+            raise ValueError(f"the answer {answer!r:.60} {line}")
         return Row(question, answer, more={"before": before[0]} if before else {})
 
     def finish(self, pools: dict[str, list[Told]]) -> list[str]:
         config = self.config
-        if config.answers != "number":
+        if config.answers not in ("number", LISTS):
             return []
         answers = [(each.place, each.row.answer) for pool in pools.values() for each in pool]
+        grouped = sum("," in answer and parse_number(answer) is not None for _, answer in answers)
+        if config.answers == LISTS:
+            line = f"{config.path}: {grouped:,} answers such as 1,234 are read as several numbers; write 1234 for one."
+            return [line] if grouped else []
         if config.number_format == PLAIN_NUMBERS:
-            grouped = sum("," in answer for _, answer in answers)
             line = f"{config.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
             return [f"{line}dataset.number_format=auto leaves them out."] if grouped else []
         marks = {name: mark for mark, name in NAMES.items()}
@@ -296,6 +313,16 @@ def said_in(row: Mapping[str, Any]) -> tuple[str, ...]:
         raise ValueError("'messages' does not end in a message of the user and the answer of the assistant")
     before = [json.dumps(turns[:-2], ensure_ascii=False)] if turns[:-2] else []
     return turns[-2]["content"], turns[-1]["content"], *before
+
+
+def json_of(column: str, value: Any) -> str:
+    """As ``text_of``, and a list, or an object of name and value, as JSON."""
+    if isinstance(value, dict):
+        parts = (f"{json.dumps(name, ensure_ascii=False)}: {text_of(column, each)}" for name, each in value.items())
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list | np.ndarray):
+        return f"[{', '.join(text_of(column, each) for each in value)}]"
+    return text_of(column, value)
 
 
 class Text(Own):
