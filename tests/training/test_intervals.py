@@ -23,10 +23,10 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
     assert {"test/coverage_90", "test/width_90", "test/coverage_90@expectation", "test/rmse_truth@expectation"} <= added
     assert all("90" in name or name.endswith("@expectation") for name in added)
     assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
-    covered = record.metrics["test/covered@expectation"]
-    assert covered is not None
-    assert covered < 0.9
-    assert f"hold {covered:.3f} of the probability" in capsys.readouterr().out
+    represented = record.metrics["test/represented@expectation"]
+    assert represented is not None
+    assert record.metrics["test/covered@expectation"] < represented < 0.9
+    assert f"hold {represented:.3f} of the probability" in capsys.readouterr().out
     assert list(record.config["beside"]) == ["expectation"]
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (len(header["calibration"]["scores"]), {row["split"] for row in rows}) == (15, {"test"})

@@ -62,7 +62,7 @@ def test_an_answer_ends_with_the_turn(trained: Path) -> None:
     assert record.config["dataset"]["format"] == "chat"
     expected = predict(trained, ["decoding=expectation"], say=[].append)
     assert all(
-        row["covered"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
+        row["represented"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
     )
 
 

@@ -36,7 +36,7 @@ class DecodingConfig:
 class AutoConfig(DecodingConfig):
     """Greedy decoding until a run ends; then that of it and ``beside`` with the least error on validation rows."""
 
-    answers: ClassVar[tuple[str, ...]] = ("number",)
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence")
 
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
 
@@ -45,7 +45,7 @@ class AutoConfig(DecodingConfig):
 class DigitMedianConfig(DecodingConfig):
     """Greedy decoding in which a digit is the median, not the likeliest, of the digits' distribution."""
 
-    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning")
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers")
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = "ntl.decoding.generation.digit_median"
@@ -83,7 +83,7 @@ class TreeConfig(DecodingConfig):
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = MISSING
-    num_beams: int = setting(1, "Prefixes kept of one length; exact where there are no more.", "prefixes", min=1)
+    num_beams: int = setting(1, "Prefixes above 3/num_beams of the probability are read on.", "prefixes", min=1)
     decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
     splits: list[str] = setting(list, "Test splits to decode, none for all; long answers are slow.")
     tolerance: float = setting(1e-3, "A search stops once its open prefixes have this probability.", min=0, max=0.5)

@@ -7,5 +7,7 @@ from ntl.system.lazy import exports
 if TYPE_CHECKING:
     from ntl.decoding.batches import decode as decode
     from ntl.decoding.digit_median import DigitMedian as DigitMedian
+    from ntl.decoding.distribution import NumberDistribution as NumberDistribution
+    from ntl.decoding.reader import NumberReader as NumberReader
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -48,7 +48,7 @@ class NumberReader:
         self.max_new_tokens, self.batch_size, self.num_beams = max_new_tokens, batch_size, num_beams
 
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
-        """Return the number that answers each prompt, (n,) float64; NaN, and a warning with their count, where none does.
+        """Return the number that answers each prompt, (n,) float64: NaN, and a warning with their count, for none.
 
         ValueError: Another ``how``. Diverged: A logit is NaN or +inf.
         """

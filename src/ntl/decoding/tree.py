@@ -7,7 +7,7 @@ as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White sp
 mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
 
 Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
-that are no number and to numbers that the search left out.
+that are no number.
 
 Shapes: E examples, S prompt length, L numbers that were found for an example, W its prefixes, P their tokens, R
 prefixes of all examples, K tokens that occur in numbers, V vocabulary.
@@ -16,25 +16,25 @@ prefixes of all examples, K tokens that occur in numbers, V vocabulary.
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.decoding.batches import checked
+from ntl.decoding.distribution import NumberDistribution, Prefix, complete
 from ntl.models.interface import has_fixed_mask
 from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
-NONE = -torch.inf
+NONE, DEAD = -torch.inf, -1
+# So many prefixes of each length are read on however unlikely they are, where all answers are so long.
+SPARE = 8
 _READS_MASKS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-DIGITS = frozenset("0123456789")
-SIGNS = frozenset("+-\N{MINUS SIGN}")
-DEAD = -1
+DIGITS, SIGNS = frozenset("0123456789"), frozenset("+-\N{MINUS SIGN}")
 # The prefix so far: white space only; a sign; digits; digits and a point; a point alone; digits after a point.
 START, SIGN, WHOLE, POINT, BARE, FRACTION = range(6)
 ENDS = (WHOLE, POINT, FRACTION)
@@ -96,19 +96,27 @@ def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
 
 
 def read_numbers(
-    model: Any, inputs: Mapping[str, Tensor], tokens: NumberTokens, **limits: Any
-) -> list[dict[str, float]]:
-    """Numbers as text -> log probability, for each of E prompts; token sequences of the same text are added up.
+    model: Any, inputs: Mapping[str, Tensor], tokens: NumberTokens, *, num_beams: int, **limits: Any
+) -> list[NumberDistribution]:
+    """The distribution over numbers of each of E prompts.
 
-    ``limits`` are those of ``search``, as in all functions below.
+    Read on are the prefixes of more than 3/num_beams of the probability, and a few more of each length; the others
+    continue as these do (`ntl.decoding.distribution`). The further ``limits`` are those of ``search``, as in all
+    functions below.
     """
-    found: list[dict[str, float]] = [{} for _ in inputs["input_ids"]]
-    for texts, ended_EW in search(model, inputs, tokens, **limits):
-        for mine, written, ended_W in zip(found, texts, ended_EW.tolist(), strict=True):
-            for text, ended in zip(map(str.strip, written), ended_W, strict=False):
-                if ended > NONE:
-                    mine[text] = np.logaddexp(mine[text], ended).item() if text in mine else ended
-    return found
+    last: list[list[Prefix]] = [[] for _ in inputs["input_ids"]]
+    trees: list[list[Prefix]] = [[] for _ in last]
+    for level in search(model, inputs, tokens, num_beams=num_beams, least=3 / num_beams, **limits):
+        mass_EW = level.total_EW.exp().tolist()
+        end_EW = (level.ended_EW - level.total_EW).exp().tolist()
+        next_EWK = (level.score_EWK - level.total_EW[:, :, None]).exp().detach().cpu().numpy()
+        parent_EW, token_EW = level.parent_EW.tolist(), level.token_EW.tolist()
+        for e, texts in enumerate(level.texts):
+            read = [Prefix(text, mass_EW[e][w], end_EW[e][w], next_EWK[e, w]) for w, text in enumerate(texts)]
+            for w, prefix in enumerate(read if last[e] else ()):
+                last[e][parent_EW[e][w]].longer[token_EW[e][w]] = prefix
+            last[e], trees[e] = read, trees[e] + read
+    return [complete(tree, tokens.pieces, 0.1 / num_beams) for tree in trees]
 
 
 def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, **limits: Any) -> tuple[Tensor, Tensor]:
@@ -118,7 +126,7 @@ def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, *
     probability -inf. ``limits`` are those of `ntl.decoding.tree.search`.
     """
     values, masses = [], []
-    for texts, ended_EW in search(model, inputs, tokens, **limits):
+    for texts, _, ended_EW, *_ in search(model, inputs, tokens, **limits):
         values.append([[0.0] * ended_EW.shape[1] for _ in texts])
         masses.append(ended_EW)
         for own, written, ended_W in zip(values[-1], texts, ended_EW.tolist(), strict=True):
@@ -168,6 +176,21 @@ def expected_error(
     return error_E - outside * log_masses.logsumexp(dim=1)
 
 
+class Level(NamedTuple):
+    """Prefixes of one length; an example has the first of the W columns, as many as it has texts.
+
+    total_EW: the log probabilities of the prefixes. ended_EW: those that an answer is one, -inf for one that is no
+    number. score_EWK: those of a token more. parent_EW, token_EW: what each is of the score_EWK of the level before.
+    """
+
+    texts: list[list[str]]
+    total_EW: Tensor
+    ended_EW: Tensor
+    score_EWK: Tensor
+    parent_EW: Tensor
+    token_EW: Tensor
+
+
 def search(
     model: Any,
     inputs: Mapping[str, Any],
@@ -176,38 +199,51 @@ def search(
     num_beams: int,
     max_new_tokens: int,
     tolerance: float = 0.0,
-) -> Iterator[tuple[list[list[str]], Tensor]]:
-    """Yield for each length the texts of every example's prefixes, and the log probabilities that an answer is one.
+    least: float = 0.0,
+) -> Iterator[Level]:
+    """Yield the prefixes of each length, with a graph if the model's logits have one.
 
-    These are (E, W), -inf for a prefix that is no number and for one that an example does not have, and have a graph if
-    the model's logits do. The prompts' keys and values are computed once. Exact as long as no example has more than
-    ``num_beams`` prefixes of the same length; the most probable are kept.
+    The prompts' keys and values are computed once. Exact as long as no example has more than ``num_beams`` prefixes of
+    the same length; the most probable are kept.
 
     Args:
         inputs: As of ``Stepper``, (E, S).
         max_new_tokens: The longest answer, its end token included.
-        tolerance: The search of an example stops when the sum of its prefixes' probabilities is this or less.
+        tolerance: The search of an example stops when open prefixes, those that are not kept included, have this
+            probability or less.
+        least: Prefixes of this probability or less are not kept, but for the most probable one and SPARE times the open
+            probability, of each state its share.
     """
     steps = Stepper(model, inputs)
     logits_RV = steps.start()
     texts = [[""] for _ in logits_RV]
     total_EW = logits_RV.new_zeros((len(texts), 1), dtype=torch.float64)
     state_EW = torch.full_like(total_EW, START, dtype=torch.int64)
+    parent_EW = token_EW = torch.zeros_like(state_EW)
+    open_E1 = torch.zeros_like(total_EW)
     for length in range(1, max_new_tokens + 1):
         live_EW = total_EW.isfinite()
         number_RK, end_R = _log_probabilities(logits_RV, tokens)
         ended_EW = torch.full_like(total_EW, NONE)
         ended_EW[live_EW] = total_EW[live_EW] + end_R
-        yield texts, ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
-        if length == max_new_tokens:
-            break
-        allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
+        ended_EW = ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
         score_EWK = number_RK.new_full((*live_EW.shape, len(tokens.ids)), NONE)
-        score_RK = total_EW[live_EW][:, None] + number_RK
-        score_EWK[live_EW] = score_RK.masked_fill(~(allowed_RK & score_RK.isfinite()), NONE)
+        if length < max_new_tokens:
+            allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
+            score_RK = total_EW[live_EW][:, None] + number_RK
+            score_EWK[live_EW] = score_RK.masked_fill(~(allowed_RK & score_RK.isfinite()), NONE)
+        yield Level(texts, total_EW, ended_EW, score_EWK, parent_EW, token_EW)
         score_EN = score_EWK.flatten(1)
         best_EW, index_EW = score_EN.topk(min(num_beams, score_EN.shape[1]))
-        best_EW = best_EW.masked_fill(best_EW.exp().sum(1, keepdim=True) <= tolerance, NONE)
+        # The share that is open of the kept prefixes is that of all.
+        kept_E1 = total_EW.detach().logsumexp(1, keepdim=True)
+        open_E1 = open_E1 + score_EN.detach().logsumexp(1, keepdim=True) - kept_E1
+        best_EW = best_EW.masked_fill(open_E1.exp() <= tolerance, NONE)
+        if least:
+            parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
+            after_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW].clamp(min=0)
+            best_EW, order_EW = _likely(best_EW, after_EW, least, SPARE * open_E1.exp()).sort(1, descending=True)
+            index_EW = index_EW.gather(1, order_EW)
         width = int(best_EW.isfinite().sum(1).max())
         if not width:
             break
@@ -215,8 +251,21 @@ def search(
         parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
         state_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW]
         live_EW = total_EW.isfinite()
-        texts = _longer_texts(texts, tokens, live_EW, parent_EW, token_EW)
+        texts = [
+            [mine[parent] + tokens.pieces[token] for parent, token, is_live in zip(*row, strict=True) if is_live]
+            for mine, *row in zip(texts, parent_EW.tolist(), token_EW.tolist(), live_EW.tolist(), strict=True)
+        ]
         logits_RV = steps.step(parent_EW, tokens.ids[token_EW], live_EW)
+
+
+def _likely(best_EW: Tensor, state_EW: Tensor, least: float, spare_E1: Tensor) -> Tensor:
+    """-inf for all but the first, what is above ``least``, and ``spare_E1`` more, shared among states by their mass."""
+    likely_EW, is_EWS = best_EW.exp(), F.one_hot(state_EW, FRACTION + 1)
+    rank_EW = is_EWS.cumsum(1).gather(2, state_EW[:, :, None])[:, :, 0] - 1
+    share_ES = (likely_EW[:, :, None] * is_EWS).sum(1) / likely_EW.sum(1, keepdim=True)
+    left_EW = (likely_EW <= least) & (rank_EW + 0.1 >= spare_E1 * share_ES.gather(1, state_EW))
+    left_EW[:, 0] = False
+    return best_EW.masked_fill(left_EW, NONE)
 
 
 def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
@@ -226,16 +275,6 @@ def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor,
     normalizer_R1 = checked(logits_RV.logsumexp(-1, keepdim=True)).double()
     end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
-
-
-def _longer_texts(
-    texts: list[list[str]], tokens: NumberTokens, live_EW: Tensor, parent_EW: Tensor, token_EW: Tensor
-) -> list[list[str]]:
-    counts = live_EW.sum(1).tolist()
-    return [
-        [mine[parent] + tokens.pieces[token] for parent, token in zip(parents[:count], ids[:count], strict=True)]
-        for mine, count, parents, ids in zip(texts, counts, parent_EW.tolist(), token_EW.tolist(), strict=True)
-    ]
 
 
 def masks_refused(model: Any) -> str:

@@ -100,6 +100,7 @@ OTHER = (
     Metric("bits", LOWER, "bits", ".3f", "bits of the answer"),
     Metric("probability", HIGHER, "probability", ".3f", "probability of the answer"),
     Metric("covered", NEITHER, "probability", ".3f", "covered"),
+    Metric("represented", NEITHER, "probability", ".3f", "represented"),
     Metric("tokens_per_forward", HIGHER, "tokens", ".3f", "tokens a forward pass"),
     Metric("accepted", HIGHER, "share", ".1%", "kept"),
     # Of plain text.

@@ -56,7 +56,7 @@ class Scores:
         have: "rmse_truth" and "mae_truth" (the noise-free truth), "wrong_as_shortcut" (the share of wrong predictions
         that equal it), "misread" (the share of answers that the rule reads as other numbers than the default rule),
         "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of predictions with
-        "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of lists
+        "####"), "malformed", "covered", "represented", `speculation_metrics`; for texts "token_accuracy"; of lists
         of numbers `list_metrics`, of plain text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
@@ -94,8 +94,9 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
         metrics: dict[str, float] = {}
         if malformed := _whole_column(mine, "malformed"):
             metrics["malformed"] = fmean(count > 0 for count in malformed)
-        if covered := _whole_column(mine, "covered"):
-            metrics["covered"] = fmean(covered)
+        for column in ("covered", "represented"):
+            if found := _whole_column(mine, column):
+                metrics[column] = fmean(found)
         if counted := _whole_column(mine, "speculation"):
             metrics |= speculation_metrics(counted)
         if header["metrics"] == "likelihood":

@@ -85,7 +85,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     for metric, title in INTERVALS.items():
         lines += table(title, lambda row, at, name=f"{split}/{metric}": mean(row, at, name))
     gaps = {(row, at): gap(row, at, base_at) for row in rows for at in readings}
-    shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/covered").values()]
+    shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/represented").values()]
     means = [summarize([*values(row, at).values()]).mean for row in rows for at in readings]
     advice = _advice(
         f"{base_row}, {called[base_at]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items() if found}
@@ -93,9 +93,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     if scores.get(RIDGE, math.inf) < min((each for each in means if each is not None), default=-math.inf):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
     if shares and (found := min(each or 0.0 for each in shares)) < COVERED:
-        advice.append(
-            f"Of some rows, median and expectation are of a part of the probability, {found:.0%}: what was found."
-        )
+        advice.append(f"Of some rows, median and expectation are of a part of the answers: {found:.0%} are numbers.")
     return [*lines, "", *advice]
 
 

@@ -290,9 +290,12 @@ def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
     """The mean probability of what the decoding of each side, a label and a metric, has found, where it is a part."""
     means = []
     for label, metric in sides:
-        name = f"{metric.partition('/')[0]}/covered@{metric.partition('@')[2]}"
-        found = [share for each in rows for share in by_seed(name, each[label].records).values() if share is not None]
-        means += [fmean(found)] if found else []
+        for column in ("represented", "covered"):  # an older search found what it covered alone
+            name = f"{metric.partition('/')[0]}/{column}@{metric.partition('@')[2]}"
+            shares = [each for row in rows for each in by_seed(name, row[label].records).values() if each is not None]
+            if shares:
+                means.append(fmean(shares))
+                break
     shares = " and ".join(f"{mean:.2f}" for mean in means)
     part = min(means, default=1.0) < COVERED
     return f"; the numbers that were found hold {shares} of the probability" if part else ""

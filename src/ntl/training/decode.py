@@ -23,9 +23,10 @@ from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
 from ntl.decoding.batches import Answer, DecodingLines, decode
+from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
-from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
+from ntl.decoding.point import DISTRIBUTION
 from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
@@ -301,10 +302,10 @@ def decode_splits(
     write_predictions(path, header, rows)
     scores = score_predictions(path)
     for split in splits:
-        if (covered := scores.metrics.get(f"{split}/covered", 1.0)) < COVERED:
+        if (represented := scores.metrics.get(f"{split}/represented", 1.0)) < COVERED:
             parts.say(
-                f"{split}: the numbers that decoding={config.name} has found hold {covered:.3f} of the probability, so "
-                "its answers are those of a part of it; a larger num_beams finds more."
+                f"{split}: the numbers that decoding={config.name} finds hold {represented:.3f} of the probability, "
+                "the rest is text, and its answers are those of a part."
             )
     return scores
 
@@ -338,7 +339,7 @@ def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -
     asked, about = row["question"], {**answer.about}
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": answer.text}
     known = {"group": dataset.group(row["id"]), "truth": dataset.truth(asked), "shortcut": dataset.shortcut(asked)}
-    found: Point | None = about.pop(DISTRIBUTION, None)
+    found: NumberDistribution | None = about.pop(DISTRIBUTION, None)
     if found is not None:
         labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
         if max(map(abs, labels)) <= LARGEST:

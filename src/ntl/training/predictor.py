@@ -233,10 +233,10 @@ def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: 
 def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> list[dict[str, Any]]:
     """The "question" and "answer" of each, in order, and what the decoding knows of the answer.
 
-    A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
-    probability of all numbers that it found. With ``interval``, a level such as 0.9, "interval" holds the true answer
-    with that probability (``ntl.evaluation.interval``), and "level" is it; an answer without a number has none, nor
-    has one that is not above 0 on the scale log.
+    A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd", "represented", the
+    probability of all numbers that it found, and "covered", the part of it that was read to the end. With ``interval``,
+    a level such as 0.9, "interval" holds the true answer with that probability (``ntl.evaluation.interval``), and
+    "level" is it; an answer without a number has none, nor has one that is not above 0 on the scale log.
     UserError, before anything is decoded, for a question that is too long, or too few validation answers.
     """
     if interval:
@@ -275,7 +275,7 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     found = decode.decode_examples(parts, decoding, examples, "questions", **options)
-    if doubtful := sum(answer.about.get("covered", 1.0) < decode.COVERED for answer in found):
+    if doubtful := sum(answer.about.get("represented", 1.0) < decode.COVERED for answer in found):
         parts.say(
             f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
             "the probability, and the answer is that of a part of it."
