@@ -48,7 +48,9 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "dataset=multirc decoding.interval_rows=4": (
         "decoding.interval_rows=4 dataset=multirc: an answer of one number alone has an interval",
     ),
-    "dataset=multirc decoding.interval_scale=log": ("decoding.interval_scale=log dataset=multirc: only numbers",),
+    "dataset=multirc decoding.interval_scale=log": (
+        "decoding.interval_scale=log dataset=multirc: an answer of one number alone",
+    ),
     f"{TEXT} decoding.digits_only=false": (
         "decoding.digits_only=false tokenizer.digits_only=true: it is the tokenizer's own setting",
     ),

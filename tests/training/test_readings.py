@@ -1,15 +1,26 @@
 """Several ways to read one model: which one a run takes, and what it is told of all."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ntl.config import compose
+from ntl.decoding import NumberReader
 from ntl.evaluation.scores import Scores
+from ntl.numbers import parse_number
 from ntl.results import read_record
 from ntl.results.readings import compare_readings
+from ntl.system.errors import Diverged
 from ntl.training import readings
-from ntl.training.predictor import run_config
+from ntl.training.decode import decode_examples
+from ntl.training.predictor import restore, run_config
 from ntl.training.readings import choose_reading
 from ntl.training.train import train
 
@@ -75,3 +86,40 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert greedy is not None
     assert median is not None
     assert [float(word) for word in table[3].split()[1:4:2]] == pytest.approx([greedy, median], abs=0.0006)
+
+
+def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Callable[..., Path]) -> None:
+    """Of a folder that plain transformers loads, in batches of 8 and one by one; the mean is untrimmed."""
+    folder = train_once("trainer.max_steps=40")
+    made, checkpoint = restore(folder, say=lambda line: None)
+    prompts = [row["question"] for row in made.rows("test")][:8]
+    examples = [made.encoded("test")[index] for index in range(len(prompts))]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint)
+    readers = [NumberReader(model, AutoTokenizer.from_pretrained(checkpoint), batch_size=size) for size in (8, 1)]
+    for how in ("greedy", "digit_median", "median"):
+        decoding = compose([f"decoding={how}"]).decoding
+        texts = [answer.text for answer in decode_examples(made, decoding, examples, max_new_tokens=32)]
+        with catch_warnings(action="ignore"):
+            found = [reader.read(prompts, how=how) for reader in readers]
+        expected = [math.nan if (number := parse_number(text)) is None else float(number) for text in texts]
+        for values in found:
+            assert values.dtype == np.float64
+            np.testing.assert_array_equal(values, expected)
+    assert np.isfinite(readers[0].read(prompts, how="median")).all()
+    distribution = readers[0].distribution(prompts)[0]
+    mean = float(distribution.values @ distribution.probabilities / distribution.probabilities.sum())
+    assert readers[0].read(prompts, how="mean")[0] == pytest.approx(mean)
+    assert readers[1].distribution(prompts)[0].probabilities == pytest.approx(distribution.probabilities, rel=1e-4)
+    with pytest.raises(ValueError, match="how='mode': choose from greedy, digit_median, median, mean"):
+        readers[0].read(prompts, how="mode")
+    with pytest.raises(TypeError, match="a single str"):
+        readers[0].read("7 by 4")
+    with torch.no_grad():
+        model.get_input_embeddings().weight.zero_()  # every token alike: an answer is no number
+    with pytest.warns(UserWarning, match="8 of 8 answers are not one number: they are NaN"):
+        assert np.isnan(readers[0].read(prompts, how="greedy")).all()
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(math.nan)
+    for how in ("greedy", "digit_median", "median", "mean"):
+        with pytest.raises(Diverged):
+            readers[0].read(prompts, how=how)
