@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2407, "objectives": 1284, "training": 2844, "numbers": 600, "tokenizers": 680, "models": 1084},
-    **{"data": 3471, "decoding": 1088, "evaluation": 1410, "results": 3629, "launch": 788, "benchmarks": 945},
-    **{"config": 2604, "system": 798},
+    **{"losses": 2407, "objectives": 1284, "training": 2991, "numbers": 742, "tokenizers": 680, "models": 1084},
+    **{"data": 3498, "decoding": 1427, "evaluation": 1410, "results": 3777, "launch": 788, "benchmarks": 945},
+    **{"config": 2638, "system": 798},
 }
-MAX_FILES = 143
+MAX_FILES = 146
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
