@@ -1,5 +1,6 @@
 """The digit median against values by hand, an independent loop, and transformers' own ways to call it."""
 
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -114,5 +115,8 @@ def test_of_a_model(kind: str) -> None:
     how: dict[str, Any] = {"max_new_tokens": 6, "logits_processor": [DigitMedian(tokenizer)]}
     (row,) = model.generate(**prompts(model, QUESTIONS[2:3]), **how, do_sample=False).tolist()
     assert row[1 if kind == "encoder_decoder" else 4 :] == expected[2]
+    given = how.pop("logits_processor")
+    model.generate = partial(model.generate, logits_processor=given)  # as for a caller that hands in nothing
+    assert model.generate(**prompts(model, QUESTIONS[2:3]), **how, do_sample=False).tolist() == [row]
     with pytest.raises(ValueError, match="num_beams=1"):
         model.generate(**prompts(model, QUESTIONS), **how, num_beams=3)

@@ -33,6 +33,9 @@ class DigitMedian(LogitsProcessor):
 
         model.generate(**inputs, do_sample=False, logits_processor=[DigitMedian(tokenizer)])
 
+    Where others call ``generate``, as in lm_eval, give them a model whose ``generate`` has it:
+    ``model.generate = functools.partial(model.generate, logits_processor=[DigitMedian(tokenizer)])``.
+
     Args:
         tokenizer: Any object with ``get_vocab() -> {token: id}``.
 
