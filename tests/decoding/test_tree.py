@@ -6,10 +6,13 @@ import re
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
+from transformers import AutoConfig, AutoModelForCausalLM
 from tree_models import END, MODELS, NAMES, PAD, TreeTokenizer, V, answer_logits, prompts
 
 from ntl.config import UserError
@@ -212,3 +215,40 @@ def test_a_narrow_search_has_the_statistics_of_every_number(seed: int) -> None:
     for statistic in (lambda each: each.crps(12), lambda each: each.quantile(0.25), lambda each: each.median):
         assert statistic(found) == pytest.approx(statistic(exact), abs=0.02 * scale)
     assert found.mean == pytest.approx(exact.mean, abs=0.06 * scale)  # numbers of many digits are few
+
+
+ARCHITECTURES = (
+    ["llama", "qwen2", "qwen3", "gemma", "gemma2", "mistral", "granite", "gpt_neox", "opt", "bloom", "phi", "olmo2", "starcoder2", "cohere", "glm", "nemotron"]
+)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_other_architectures_are_enumerated_as_well(name: str) -> None:
+    """Also what is said of the numbers: by sums over all strings, and samples by chi-square."""
+    torch.manual_seed(3)
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+    }
+    shape |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "vocab_size": V, "initializer_range": 0.4}
+    config = AutoConfig.for_model(name, **shape, pad_token_id=PAD, eos_token_id=END, bos_token_id=END)
+    if name == "opt":
+        config.word_embed_proj_dim = config.ffn_dim = 16
+    model = AutoModelForCausalLM.from_config(config).double().eval()
+    exact, found = NumberDistribution.of(enumerate_numbers(model, QUESTIONS[0])[0]), read(model, [QUESTIONS[0]])[0]
+    assert found.values.tolist() == exact.values.tolist()
+    assert found.probabilities == pytest.approx(exact.probabilities, rel=1e-6)
+    values, shares = exact.values, exact.probabilities / exact.probabilities.sum()
+    assert min(values) < 0
+    assert found.mean == pytest.approx(values @ shares)
+    for share in (0.25, 0.5, 0.75):
+        assert found.quantile(share) == min(v for v in values if shares[values <= v].sum() >= share - 1e-6)
+    distances = np.abs(values[:, None] - values)
+    for label in (-3.5, 1.0, 20.0):
+        assert found.crps(label) == pytest.approx(shares @ np.abs(values - label) - shares @ distances @ shares / 2)
+    drawn, common = found.sample(20_000, seed=0), shares > 1e-3
+    counts = [*((drawn == value).sum() for value in values[common]), np.isin(drawn, values[~common]).sum()]
+    assert chisquare(counts, 20_000 * np.array([*shares[common], shares[~common].sum()])).pvalue > 1e-3
