@@ -30,6 +30,13 @@ def test_by_hand() -> None:
     drawn = found.sample(4000, seed=1)
     assert [np.mean(drawn == value) for value in found.values] == pytest.approx(found.shares, abs=0.03)
     assert np.array_equal(drawn, pickle.loads(pickle.dumps(found)).sample(4000, seed=1))
+    assert np.array_equal(found.sample(9), found.sample(9, seed=0))
+    assert found.interval(0) == (4, 4)
+    for share in (1.5, -0.1, math.nan):
+        with pytest.raises(ValueError, match=f"^{share}: a share of the probability is from 0 to 1"):
+            found.quantile(share)
+        with pytest.raises(ValueError, match=f"^{share}: the level of an interval is from 0 to 1"):
+            found.interval(share)
 
 
 def test_texts_of_one_value_are_added_up_and_written_as_the_likeliest() -> None:

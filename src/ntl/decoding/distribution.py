@@ -84,7 +84,9 @@ class NumberDistribution:
         return float(mean) * scale, math.sqrt(np.dot(weights, (values / scale - mean) ** 2)) * scale
 
     def place(self, share: float) -> int:
-        """The index of the least value v for which P(number <= v) is at least ``share``."""
+        """The index of the least value v for which P(number <= v) is at least ``share``. ValueError: not in [0, 1]."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"{share}: a share of the probability is from 0 to 1")
         return int(np.searchsorted(np.cumsum(self.shares), share - ROUNDING).clip(max=len(self.values) - 1))
 
     def quantile(self, share: float) -> float:
@@ -92,11 +94,13 @@ class NumberDistribution:
         return float(self.values[self.place(share)])
 
     def interval(self, level: float) -> tuple[float, float]:
-        """The central interval of this share of the probability."""
+        """The central interval of this share of the probability; of 0, the median twice."""
+        if not 0 <= level <= 1:
+            raise ValueError(f"{level}: the level of an interval is from 0 to 1")
         return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
 
-    def sample(self, count: int, seed: int) -> np.ndarray:
-        """Independent numbers, (count,)."""
+    def sample(self, count: int, seed: int = 0) -> np.ndarray:
+        """Independent numbers, (count,), the same ones for a seed."""
         return np.random.default_rng(seed).choice(self.values, count, p=self.shares)
 
     def crps(self, label: float) -> float:
