@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from ntl.config import Config, UserError, compose
+from ntl.decoding import NumberReader
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training.predictor import predict
@@ -95,6 +96,12 @@ def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     )
     written = model.generate(**prompt, max_new_tokens=2, do_sample=False)[0, -2:]
     assert tokenizer.decode(written) == "7<|im_end|>"
+    reader = NumberReader(model, tokenizer, chat=True, max_new_tokens=5)
+    assert [reader.read(["What is 1+1?"], how=how).tolist() for how in ("greedy", "digit_median", "median")] == [
+        [7]
+    ] * 3
+    with pytest.raises(ValueError, match=r"prompt 1 has the special token <\|im_start\|>.*chat=True"):
+        NumberReader(model, tokenizer).read(["<|im_start|>user\nWhat is 1+1?<|im_end|>"])
     main([str(checkpoint), "What is 1+1?", "decoding.max_new_tokens=2"])
     hint = [line for line in capsys.readouterr().err.splitlines() if "chat template" in line]
     assert len(hint) == 1

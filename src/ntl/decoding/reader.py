@@ -8,12 +8,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ntl.config.decoding import DecodingConfig, DigitMedianConfig, TreeConfig
+from ntl.data.chat import Chat
 from ntl.data.collate import token_collator
 from ntl.data.encode import encode_rows
 from ntl.decoding.batches import Answer, decode
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.point import DISTRIBUTION
+from ntl.evaluation.metrics import COVERED
 from ntl.numbers import parse_number
+from ntl.tokenizers.load import special_ids
 
 How = Literal["greedy", "digit_median", "median", "mean"]
 
@@ -39,23 +42,43 @@ class NumberReader:
         max_new_tokens: The most tokens of an answer.
         batch_size: Prompts of one forward pass; a search reads several prefixes of each.
         num_beams: How finely a search reads the tree of numbers (``decoding.num_beams``).
+        chat: Whether prompts are questions for the tokenizer's chat template (``dataset.format=chat``).
+
+    ValueError: The model writes no tokens, or a number is below 1. UserError: There is no chat template, or it does not
+    serve.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, max_new_tokens: int = 32, batch_size: int = 16, num_beams: int = 100
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_new_tokens: int = 32,
+        batch_size: int = 16,
+        num_beams: int = 100,
+        chat: bool = False,
     ) -> None:
-        self.model, self.tokenizer = model, tokenizer
+        if not model.can_generate():
+            raise ValueError(f"{type(model).__name__} has no head over tokens: take AutoModelForCausalLM or Seq2SeqLM")
+        if min(max_new_tokens, batch_size, num_beams) < 1:
+            raise ValueError("max_new_tokens, batch_size and num_beams must be at least 1")
+        self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
         self.max_new_tokens, self.batch_size, self.num_beams = max_new_tokens, batch_size, num_beams
 
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
         """Return the number that answers each prompt, (n,) float64: NaN, and a warning with their count, for none.
 
-        ValueError: Another ``how``. Diverged: A logit is NaN or +inf.
+        A median or mean of numbers that are together unlikely has a warning, too. ValueError: Another ``how``; a prompt
+        that is empty, too long, or has a special token. Diverged: A logit is NaN or +inf.
         """
         if how not in get_args(How):
             raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
         if how in ("median", "mean"):
-            found = [getattr(each, how) if each.represented else math.nan for each in self.distribution(prompts)]
+            read = self.distribution(prompts)
+            found = [getattr(each, how) if each.represented else math.nan for each in read]
+            if doubtful := sum(0 < each.represented < COVERED for each in read):
+                part = f"numbers hold less than {COVERED} of the probability, and the {how} is that of a part of it"
+                warnings.warn(f"{doubtful:,} of {len(read):,} answers: {part}", stacklevel=2)
         else:
             config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
             numbers = (parse_number(answer.text) for answer in self._answers(config, prompts))
@@ -77,7 +100,23 @@ class NumberReader:
         config.batch_size, config.max_new_tokens = self.batch_size, self.max_new_tokens
         model, tokenizer = self.model, self.tokenizer
         rows = [{"question": prompt, "answer": "0"} for prompt in prompts]
+        if empty := next((number for number, row in enumerate(rows, 1) if not row["question"].strip()), 0):
+            raise ValueError(f"prompt {empty} is empty: ask something")
         of_decoder = not model.config.is_encoder_decoder
-        examples = encode_rows(rows, tokenizer, decoder_only=of_decoder, max_length=1 << 30)
+        examples = encode_rows(rows, tokenizer, decoder_only=of_decoder, max_length=1 << 30, chat=self.chat)
+        positions = getattr(model.config, "max_position_embeddings", None) or math.inf  # inf: they are relative
+        # The last generated token is not an input; a prompt of an encoder has positions of its own.
+        room = positions + 1 - self.max_new_tokens if of_decoder else positions
+        special = [] if self.chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
+        for number, (row, example) in enumerate(zip(rows, examples, strict=True), 1):
+            if found := next((token for token in special if token in row["question"]), None):
+                remedy = "give the question alone, and chat=True for the chat template"
+                raise ValueError(f"prompt {number} has the special token {found}, which is no text: {remedy}")
+            if (length := len(example["question_ids"])) > room:
+                raise ValueError(
+                    f"prompt {number} has {length:,} tokens, and the model reads {max(room, 0):,} beside an answer of "
+                    f"{self.max_new_tokens:,}: shorten it, or lower max_new_tokens"
+                )
         collate: Any = token_collator(model.config, tokenizer).prompts
-        return decode(config, model=model, tokenizer=tokenizer, examples=examples, collate=collate, max_new_tokens=0)
+        given = {"model": model, "tokenizer": tokenizer, "examples": examples, "collate": collate}
+        return decode(config, **given, max_new_tokens=0, chat=self.chat)
