@@ -255,7 +255,7 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"{name} dataset", data.answers not in decoding.answers, line
     line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(decoding.tokenizers)}; {other}."
     yield f"{name} tokenizer", decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers, line
-    line = "there is nothing to choose from; add beside=readings."
+    line = "there is nothing to choose from; train with beside=readings, or give one decoding."
     yield f"{name} beside", decoding.name == "auto" and (name != "decoding" or not config.beside), line
     own = config.tokenizer.digits_only
     is_other = getattr(decoding, "digits_only", own) != own
