@@ -35,6 +35,11 @@ MISFITS: dict[str, tuple[str, ...]] = {
     "model.dropout=null": ("random weights have none of their own",),
     "dataset=gsm8k dataset.format=chat model=t5_tiny": ("dataset.format=chat: a chat template is for decoder-only",),
     # Decodings, the run's own and further ones.
+    "decoding=greedy model=xval_tiny": (
+        "decoding=greedy: this model has a number head",
+        "language-model head; leave it",
+    ),
+    "decoding=auto": ("decoding=auto beside: there is nothing to choose from", "or give one decoding."),
     "beside=expectation model=rt_tiny": ("beside=expectation tokenizer=rt: its numbers are", "leave it out."),
     "decoding=median dataset=gsm8k": (f"decoding=median dataset=gsm8k: its answer is worked out in text, {SPARES}",),
     f"{OWN}=sentence decoding=median": (f"its answer is a text with a number, {SPARES}",),

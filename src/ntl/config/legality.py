@@ -244,7 +244,7 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"{name} objective", decoding.drafts and heads < 2, line
     if decoding.drafts:
         yield f"{name}.heads objective.heads", decoding.heads > heads, "choose at most those of the model."
-    line = f"this model has {HEADS[model.head]}, and this decoding is for {_heads([decoding.head])}; {other}."
+    line = f"this model has {HEADS[model.head]}, and this decoding is for {_heads([decoding.head])}; leave it out."
     yield f"model {name}", decoding.head != model.head, line
     line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
     yield f"{name} dataset", (data.answers == PLAIN) != (PLAIN in decoding.answers), line
