@@ -24,9 +24,10 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
     # Where a run is read in two ways, validation rows are decoded, too.
     assert all("90" in name or name.endswith("@expectation") or name.startswith("validation/") for name in added)
     assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
-    represented = record.metrics["test/represented@expectation"]
+    covered, represented = (record.metrics[f"test/{name}@expectation"] for name in ("covered", "represented"))
+    assert covered is not None
     assert represented is not None
-    assert record.metrics["test/covered@expectation"] < represented < 0.9
+    assert covered < represented < 0.9
     assert f"hold {represented:.3f} of the probability" in capsys.readouterr().out
     assert list(record.config["beside"]) == ["expectation"]
     header, rows = read_predictions(folder / "predictions.jsonl")
