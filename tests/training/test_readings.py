@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings
@@ -13,11 +14,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ntl.config import compose
+from ntl.config.identity import plain
 from ntl.decoding import NumberReader
 from ntl.evaluation.scores import Scores
 from ntl.numbers import parse_number
-from ntl.results import read_record
+from ntl.results import read_record, write_record
+from ntl.results.check_record import check_record
 from ntl.results.readings import compare_readings
+from ntl.results.record import pack_errors
 from ntl.system.errors import Diverged, UserError
 from ntl.training import readings
 from ntl.training.decode import decode_examples
@@ -53,7 +57,7 @@ from ntl.training.train import train
 def test_the_least_error_of_validation_is_taken(
     parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: dict[str, tuple[float, float]], best: str
 ) -> None:
-    made = parts("decoding=auto", "beside=readings")
+    made = parts("decoding=auto", "beside=readings", "decoding.interval_rows=20", "decoding.interval_scale=log")
 
     def scored(parts: Any, splits: list[str], path: Path, decoding: Any, searches: Any) -> Scores:
         error, unparsable = errors[decoding.name]
@@ -63,14 +67,16 @@ def test_the_least_error_of_validation_is_taken(
 
     monkeypatch.setattr(readings, "decode_splits", scored)
     choose_reading(made, tmp_path, {})
-    assert made.config.decoding.name == best
+    chosen = made.config.decoding
+    assert (chosen.name, chosen.interval_rows, chosen.interval_scale) == (best, 20, "log")  # whichever is chosen
     assert made.readings["digit_median"] == errors["digit_median"][0]
     assert ("greedy" in made.config.beside) == (best != "greedy")
 
 
 def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[str]) -> None:
     """The record has all readings, and predict.py reads as the run did."""
-    path = train(small("decoding=auto", "beside=readings", "trainer.max_steps=40"))
+    words = ["decoding=auto", "beside=readings", "trainer.max_steps=40"]
+    path = train(small(*words), words)
     record, printed = read_record(path), capsys.readouterr().out
     found = record.model["readings"]
     best = min(found, key=found.__getitem__)
@@ -87,6 +93,24 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert greedy is not None
     assert median is not None
     assert [float(word) for word in table[3].split()[1:4:2]] == pytest.approx([greedy, median], abs=0.0006)
+    assert not [line for line in check_record(path, [], path.parent)[0] if "decoding" in line]
+    # Half of the answers are no numbers, and an error of the others says nothing of them.
+    lost = replace(record, errors={"test": pack_errors(np.array([1.0, math.nan, math.nan, 3.0]))})
+    told = f"in no MAE: up to 50% of the answers (loss=ntl_was, {best.replace('_', ' ')})."
+    assert any(line.endswith(told) for line in compare_readings(["loss=ntl_was"], [lost]))
+    assert not any("in no MAE" in line for line in compare_readings(["loss=ntl_was"], [replace(lost, errors={})]))
+
+
+def test_predict_reads_by_the_settings_of_the_choice(copy_of: Callable[..., Path]) -> None:
+    """Not by those of the group, also where it is asked for ``decoding=auto``."""
+    folder = copy_of("decoding=auto", "beside=readings")
+    record = read_record(folder / "record.json")
+    chosen = {**plain(compose(["decoding=median"]).decoding), "num_beams": 20, "interval_scale": "log"}
+    write_record(folder / "record.json", replace(record, config={**record.config, "decoding": chosen}), overwrite=True)
+    for words in ([], ["decoding=auto"]):
+        assert plain(run_config(folder, words).decoding) == chosen
+    assert run_config(folder, ["decoding.num_beams=30"]).decoding.num_beams == 30
+    assert run_config(folder, ["decoding=greedy"]).decoding.name == "greedy"
 
 
 def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Callable[..., Path]) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from ntl.evaluation.metrics import COVERED, metric_of
 from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
-from ntl.results.record import RunRecord, load_records
+from ntl.results.record import RunRecord, load_records, unpack_errors
 from ntl.results.render import number
 from ntl.results.spec import RIDGE, ColumnSpec
 
@@ -92,6 +94,15 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     )
     if scores.get(RIDGE, math.inf) < min((each for each in means if each is not None), default=-math.inf):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
+    lost = {
+        f"{name}, {called[at]}": float(np.isnan(unpack_errors(record.errors[key])).mean())
+        for name, record in zip(names, records, strict=True)
+        for at in readings
+        if (key := f"{split}@{at}" if at else split) in record.errors and column.metric.endswith("/mae")
+    }
+    if lost and (share := max(lost.values())) > 0:
+        of = max(lost, key=lost.__getitem__)
+        advice.append(f"An answer without a number is in no MAE: up to {share:.0%} of the answers ({of}).")
     if shares and (found := min(each or 0.0 for each in shares)) < COVERED:
         advice.append(f"Of some rows, median and expectation are of a part of the answers: {found:.0%} are numbers.")
     return [*lines, "", *advice]

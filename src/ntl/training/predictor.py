@@ -45,8 +45,10 @@ def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
         return config
     if not (folder / RECORD).is_file():
         raise UserError(f"{folder}: decoding=auto chooses at the end of a run, which has no {RECORD}; give decoding=.")
-    chosen = read_record(folder / RECORD).config["decoding"]["name"]
-    return read_config(folder, [f"decoding={chosen}", *overrides])
+    chosen = read_record(folder / RECORD).config["decoding"]
+    own = [f"decoding.{key}={value}" for key, value in chosen.items() if key not in ("_target_", "head", "name")]
+    more = [word for word in overrides if word != "decoding=auto"]
+    return read_config(folder, [f"decoding={chosen['name']}", *own, *more])
 
 
 def restore(

@@ -70,7 +70,9 @@ def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> N
     best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
     told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
     parts.say(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
-    config.decoding, config.beside = readings[best], config.beside if best == "greedy" else readings
+    intervals = {"interval_rows": config.decoding.interval_rows, "interval_scale": config.decoding.interval_scale}
+    config.decoding = replace(readings[best], **intervals)
+    config.beside = config.beside if best == "greedy" else readings
     parts.readings = box[0]
 
 
