@@ -172,7 +172,9 @@ def test_a_finished_run_is_read_again_not_trained_again(
         assert train(small(*BESIDE)) == finished / "record.json"
         assert (finished / "record.json").read_bytes() == before
     assert train(small(*BESIDE)) == finished / "record.json"
-    assert "decoding it also by expectation" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "decoding it also by expectation" in printed
+    assert "test MAE, mean" in printed  # as a run that had this reading from its start
     assert {path: path.read_bytes() for path in weights} == weights
     both = train(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)

@@ -287,9 +287,12 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             from ntl.training.predictor import add_readings  # here, because it imports torch
 
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
-        return record_path
-    say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
-    decoded = record.config.get("decoding", {})
-    if any(decoded.get(name, type(value)()) != value for name, value in plain(config.decoding).items()):
+            for line in compare_readings(*_beside_heads(config, read_record(record_path), folder)):
+                say(line)
+    else:
+        say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
+    decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
+    chose = config.decoding.name == "auto" and "readings" in record.model
+    if not chose and any(decoded.get(name, type(value)()) != value for name, value in asked.items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
