@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2407, "objectives": 1284, "training": 2998, "numbers": 742, "tokenizers": 680, "models": 1084},
-    **{"data": 3498, "decoding": 1474, "evaluation": 1410, "results": 3789, "launch": 788, "benchmarks": 945},
+    **{"losses": 2407, "objectives": 1284, "training": 3000, "numbers": 742, "tokenizers": 680, "models": 1084},
+    **{"data": 3498, "decoding": 1474, "evaluation": 1410, "results": 3791, "launch": 805, "benchmarks": 945},
     **{"config": 2638, "system": 798},
 }
 MAX_FILES = 146

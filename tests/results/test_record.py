@@ -94,6 +94,7 @@ def test_writing_twice(tmp_path: Path) -> None:
         (json.dumps({"schema": 1, "config": {}}), "not whole, restore it or run again: id: it is missing"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not whole, .*: metrics.test/mae: '1' does not fit float"),
         (json.dumps({**GOOD, "metrics": {"test/mae": 10**400}}), "metrics.test/mae: '10{39}' does not fit float"),
+        (json.dumps({**GOOD, "curves": {"loss": [[4, 10**400]]}}), "not a whole run record"),
         ("[" * 100_000, "not a whole run record"),
         (json.dumps({**GOOD, "id": "../stolen"}), "id='../stolen': not a plain name"),
         *(

@@ -194,6 +194,9 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
         yield name, "Error"
         (folder / name).unlink()
         yield "", f"there is no {name[:5]}"
+    with PICKLE(folder / "scheduler.pt") as content:
+        content["last_epoch"] = "x"
+    yield "scheduler.pt", "Error"
     # Of a shape or layout beyond which a fused step would read and write.
     for form in ((2, 2), ()):
         with PICKLE(folder / "optimizer.pt") as content:

@@ -5,12 +5,13 @@ import re
 import runpy
 import shutil
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
-from ntl.evaluation import read_predictions, write_predictions
+from ntl.evaluation import read_predictions, score_predictions, write_predictions
 from ntl.results import read_record, write_record
 from ntl.system.files import sha256_of
 from ntl.training.predictor import predict
@@ -31,7 +32,10 @@ def answered(finished: Path) -> Path:
     rows[1]["prediction"] = f"-{rows[1]['answer']}"
     rows[2]["prediction"] = str(1000 + int(rows[2]["answer"]))
     path.write_text("\n".join([lines[0], *map(json.dumps, rows)]) + "\n")
-    record = replace(read_record(finished / "record.json"), predictions_sha256=sha256_of(path))
+    record = read_record(finished / "record.json")
+    scores = score_predictions(path).metrics
+    metrics = record.metrics | {key: None if isnan(value) else value for key, value in scores.items()}
+    record = replace(record, predictions_sha256=sha256_of(path), metrics=metrics)
     write_record(finished / "record.json", record, overwrite=True)
     return finished
 
@@ -109,5 +113,11 @@ def test_edited_answers_are_not_published(answered: Path, tmp_path: Path) -> Non
             publish(command)
     assert not out.exists()
     path.write_bytes(content)
+    edited = replace(record, metrics=record.metrics | {"test/mae": 0.5})
+    write_record(folder / "record.json", edited, overwrite=True)
+    with pytest.raises(UserError, match=r"test/mae is 0\.5, and its predictions give "):
+        publish(words)
+    assert not out.exists()
+    write_record(folder / "record.json", record, overwrite=True)
     publish(words)
     assert len(read_record(out / f"{record.id}.json").worst["test"]) == 3

@@ -1,5 +1,6 @@
 """Publish chosen runs: records to ``results/runs``, weights that other runs start from to ``results/bases``."""
 
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +10,8 @@ from typing import Any
 from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import PREDICTIONS, checked_record, wrong_answers
-from ntl.results.record import PUBLISHED_ALONE, RECORD, find_run, read_record, write_record
+from ntl.evaluation.scores import score_predictions
+from ntl.results.record import PUBLISHED_ALONE, RECORD, RunRecord, find_run, read_record, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
@@ -48,6 +50,8 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
             "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
         )
+    for path, record in zip(paths, records, strict=True):
+        _check_scores(path, record)
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
         published = out / f"{record.id}.json"
         kept = read_record(published) if published.is_file() else None
@@ -59,6 +63,19 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", out):
         return [write_record(out / f"{record.id}.json", record) for record in records]
+
+
+def _check_scores(path: Path, record: RunRecord) -> None:
+    """UserError where a metric is not that of the predictions, if there are any, by the same rules."""
+    try:
+        scores = score_predictions(path.with_name(PREDICTIONS))
+    except UserError:
+        return
+    for key, value in scores.metrics.items() if scores.rules == record.rules else ():
+        stated = record.metrics.get(key, value)
+        if stated is not None and math.isfinite(value) and not math.isclose(value, stated, rel_tol=1e-8, abs_tol=1e-12):
+            told = f"{key} is {stated:.10g}, and its predictions give {value:.10g}"
+            raise UserError(f"{path}: {told}; restore it, or remove it and repeat the run's command.")
 
 
 def _wrong_answers(folder: Path) -> dict[str, Any]:

@@ -212,9 +212,11 @@ def read_record(path: Path | str) -> RunRecord:
         for split, packed in record.correct.items():
             if count := record.metrics.get(f"{split}/count"):
                 unpack_bits(packed, int(count))
+        for points in record.curves.values():
+            np.asarray(points, dtype=np.float64)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, zlib.error) as error:
         raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
     check_name(record.id, f"{path}: id")
     return record

@@ -355,6 +355,8 @@ class ObjectiveTrainer(Trainer):
             form = parameter.shape, parameter.stride()
             if any(name != "step" and (value.shape, value.stride()) != form for name, value in own.items()):
                 raise ValueError(f"a parameter has the shape {[*parameter.shape]}, and its state another")
+        if checkpoint:
+            index(getattr(self.lr_scheduler, "last_epoch", 0))  # counted on from here
         taken = max((int(own["step"]) for own in optimizer.state.values() if "step" in own), default=0)
         if self.config.optim != "sgd" and taken != self.state.global_step:
             raise UserError(
