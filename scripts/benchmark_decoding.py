@@ -1,10 +1,14 @@
-"""Decoding with the drafts of a model's heads against greedy decoding: python scripts/benchmark_decoding.py FOLDER."""
+"""Decoding with the drafts of a model's heads against greedy decoding: python scripts/benchmark_decoding.py FOLDER.
+
+With --search: the search of numbers against one that loses what it does not read.
+"""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.cli import Parser, report
+from ntl.system.errors import UserError
 
 COLUMNS = {
     "batch": "{batch}",
@@ -17,12 +21,29 @@ COLUMNS = {
     "same answers": "{same_answers}/{answers}",
     "ours without": "{plain:.2f} ({plain_low:.2f}-{plain_high:.2f})",
 }
+SEARCH = {
+    "batch": "{batch}",
+    "search": "{search}",
+    "covered": "{covered:.3f}",
+    "represented": "{represented:.3f}",
+    "seconds": "{seconds:.3f}",
+    "times as long": "{ratio:.2f} ({ratio_low:.2f}-{ratio_high:.2f})",
+    **{name: f"{{{name}:.2f}}" for name in ("mean", "q25", "median", "q75", "crps")},
+}
+# What only drafts, and what only searches, have a use for.
+OF_DRAFTS, OF_SEARCHES = ("variant", "heads", "questions", "tokens", "dtype"), ("num_beams", "reference")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
     parser = Parser(description="Decoding with the drafts of heads against greedy decoding.")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a model with heads, and its tokenizer")
+    what = "a model with heads, and its tokenizer; for --search a run"
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=what)
+    what = "compare searches of numbers instead, on test questions of a run"
+    parser.add_argument("--search", action="store_true", help=what)
+    parser.add_argument("--num-beams", type=int, default=100, metavar="N", help="of a search (default: %(default)s)")
+    what = "of the search that errors are taken to (default: %(default)s)"
+    parser.add_argument("--reference", type=int, default=30_000, metavar="N", help=what)
     parser.add_argument("--variant", default="independent", help="of its parallel heads (default: %(default)s)")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2], metavar="N", help="1: without drafts")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], metavar="N")
@@ -36,18 +57,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
+    for name in OF_DRAFTS if arguments.search else OF_SEARCHES:
+        if getattr(arguments, name) != parser.get_default(name):
+            raise UserError(f"--{name.replace('_', '-')}: {'not with' if arguments.search else 'only with'} --search")
     # Imported here: the command has its help at once.
     import torch
 
-    from ntl.benchmarks.decoding import compare_decoding
+    from ntl.benchmarks.decoding import compare_decoding, compare_searches
     from ntl.benchmarks.timing import remark, show, write_csv
 
     if arguments.device == "cpu":
         torch.set_num_threads(1)
-    rows = list(compare_decoding(arguments))
+    rows = list((compare_searches if arguments.search else compare_decoding)(arguments))
     if arguments.out:
         write_csv(arguments.out, rows, remark("torch", "transformers"))
-    show(rows, arguments.json, "A verification and a draft over a step of transformers' greedy decoding", COLUMNS)
+    if arguments.search:
+        title = f"Errors in % of the standard deviation; processor seconds an answer, {rows[0]['task']}"
+        show(rows, arguments.json, title, SEARCH)
+    else:
+        show(rows, arguments.json, "A verification and a draft over a step of transformers' greedy decoding", COLUMNS)
     return 0
 
 

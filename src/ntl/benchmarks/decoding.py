@@ -4,11 +4,16 @@ All decode the same batches of questions, through the tokenizer's chat template 
 is a pass of ``generate`` behind the one over the questions. The cost of a verification, and of a draft, is its share of
 the time behind that pass, by its number of passes, over a step. Steps over passes, over the sum of both costs, bound
 the speed-up.
+
+With ``--search``: the search of numbers (``new``), and one that reads on the ``--num-beams`` likeliest prefixes of each
+length and loses the others (``old``), against one that reads so many that it is a reference.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import eq
 from pathlib import Path
@@ -28,12 +33,16 @@ from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import MTPConfig
 from ntl.data.collate import pad_inputs
 from ntl.decoding import decode
+from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.generation import until_end
 from ntl.decoding.speculative import Rows, few_rows
+from ntl.decoding.tree import NumberTokens, read_numbers, search
 from ntl.models.interface import end_ids, pad_id
 from ntl.models.mtp import PARALLEL, SEQUENTIAL, add_heads
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.hub import weight_files
+from ntl.training.decode import RULE, max_new_tokens
+from ntl.training.predictor import restore
 
 Ids = list[list[int]]  # of the answers, in the order of the questions
 
@@ -176,3 +185,83 @@ def _kept(counts: list[dict[str, Any]], head: int) -> float | None:
 def _passes(lengths: list[int], batch: int) -> int:
     """Return how many passes batches take behind those over their questions, at least 1: each those of its longest."""
     return max(sum(max(lengths[at : at + batch]) - 1 for at in range(0, len(lengths), batch)), 1)
+
+
+# ---- searches of numbers
+
+STATISTICS = ("mean", "q25", "median", "q75", "crps")
+
+
+def old_search(model: Any, inputs: Any, tokens: NumberTokens, **limits: Any) -> list[NumberDistribution]:
+    """Return the numbers that are read to their end among the likeliest prefixes of each length, (E,)."""
+    found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
+    for level in search(model, inputs, tokens, least=0.0, **limits):
+        for masses, texts, ended_W in zip(found, level.texts, level.ended_EW.exp().tolist(), strict=True):
+            for text, ended in zip(texts, ended_W, strict=False):
+                masses[text] += ended
+    return [NumberDistribution.of(masses) for masses in found]
+
+
+@torch.inference_mode()
+def compare_searches(arguments: argparse.Namespace) -> Iterator[Row]:
+    """Yield a row for each batch size and search, the reference included, which always reads a question at a time.
+
+    An error is the distance of a statistic from that of the reference, in % of the reference's standard deviation: its
+    mean and its largest over the questions where that is not 0. Mean and standard deviation are trimmed as
+    ``decoding=expectation`` does. Times are of an answer, ratios to ``old``. UserError for a setting that is not
+    possible, or where no reference has a spread.
+    """
+    check(arguments.device, arguments.rounds)
+    settings = ["decoding=median", f"decoding.num_beams={arguments.num_beams}", f"device={arguments.device}"]
+    parts, _ = restore(arguments.folder, settings, say=lambda line: None)
+    config: Any = parts.config.decoding
+    split, model = parts.dataset.test_splits[0], parts.model.eval()
+    rows, examples = parts.rows(split), parts.encoded(split)
+    places = np.linspace(0, len(rows), min(arguments.count, len(rows)), endpoint=False, dtype=int).tolist()
+    places.sort(key=lambda at: -len(examples[at]["question_ids"]))
+    labels = [float(RULE.extract(rows[at]["answer"]) or 0) for at in places]
+    ends = end_ids(model, parts.tokenizer, [parts.chat.end_id] if parts.chat else ())
+    tokens = NumberTokens.from_tokenizer(parts.tokenizer, ends, model.device)
+    limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens(parts), "tolerance": config.tolerance}
+
+    def run(read: Callable[..., Any], batch: int, **more: float) -> tuple[float, list[NumberDistribution]]:
+        found, started = [], now(arguments.device)
+        for at in range(0, len(places), batch):
+            prompts = parts.collator.prompts([examples[place] for place in places[at : at + batch]])
+            inputs = {name: each.to(model.device) for name, each in prompts.items()}
+            found += read(model, inputs, tokens, **{**limits, **more})
+        return now(arguments.device) - started, found
+
+    def statistics(found: list[NumberDistribution]) -> np.ndarray:
+        return np.array(
+            [
+                [each.moments(config.trim)[0], *map(each.quantile, (0.25, 0.5, 0.75)), each.crps(label)]
+                if each.represented
+                else [math.nan] * len(STATISTICS)
+                for each, label in zip(found, labels, strict=True)
+            ]
+        )
+
+    reference = run(read_numbers, 1, num_beams=arguments.reference, tolerance=0.0)
+    right = statistics(reference[1])
+    spreads = np.array([each.moments(config.trim)[1] if each.represented else 0.0 for each in reference[1]])
+    if not spreads.any():
+        raise UserError(f"{arguments.folder}: of {len(places)} questions, none has two possible answers; raise --count")
+    for batch in arguments.batches:
+        calls = {"old": partial(run, old_search, batch), "new": partial(run, read_numbers, batch)}
+        turns = {**in_turns(calls, arguments.rounds), "reference": [reference] * arguments.rounds}
+        times = {name: [time / len(places) for time, _ in turn] for name, turn in turns.items()}
+        for name, turn in turns.items():
+            found = turn[0][1]
+            errors = 100 * np.abs(statistics(found) - right)[spreads > 0] / spreads[spreads > 0, None]
+            yield rounded(
+                {
+                    **{"task": parts.dataset.name, "device": arguments.device, "answers": len(places)},
+                    **{"num_beams": config.num_beams, "reference": arguments.reference, "rounds": arguments.rounds},
+                    **{"batch": batch, "search": name, "covered": float(np.mean([each.covered for each in found]))},
+                    "represented": float(np.mean([each.represented for each in found])),
+                    **summary(times[name], times["old"]),
+                    **{each: float(errors[:, at].mean()) for at, each in enumerate(STATISTICS)},
+                    **{f"{each}_worst": float(errors[:, at].max()) for at, each in enumerate(STATISTICS)},
+                }
+            )
