@@ -57,6 +57,13 @@ def test_tails_are_cut_by_probability_not_by_number() -> None:
     assert of(_0=0.4).moments() == (0, 0)
 
 
+def test_crps_with_a_far_number_of_hardly_any_probability() -> None:
+    """Of 1 to 10 with a tenth each: E|X - 5.5| = 2.5 and E|X - X'| = 99/30. A sum of tenths is not quite 1."""
+    near = {str(number): 0.1 for number in range(1, 11)}
+    for far in ("400000000000000000000", "-400000000000000000000"):
+        assert NumberDistribution.of({**near, far: 1e-39}).crps(5.5) == pytest.approx(2.5 - 99 / 60)
+
+
 def test_without_a_number_there_is_no_statistic() -> None:
     found = NumberDistribution.of({"-": 0.5, "1e400": 0.1})
     assert (found.represented, found.covered, len(found.values)) == (0, 0, 0)

@@ -105,8 +105,9 @@ class NumberDistribution:
 
     def crps(self, label: float) -> float:
         """The continuous ranked probability score, E|X - label| - E|X - X'|/2, in the unit of the values."""
-        below = np.cumsum(self.shares)[:-1]
-        return float(self.shares @ np.abs(self.values - label) - (below * (1 - below)) @ np.diff(self.values))
+        # 1 - below would round what is above, which may be far away.
+        below, above = np.cumsum(self.shares)[:-1], np.cumsum(self.shares[::-1])[::-1][1:]
+        return float(self.shares @ np.abs(self.values - label) - (below * above) @ np.diff(self.values))
 
 
 @lru_cache(maxsize=1 << 16)
