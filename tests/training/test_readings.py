@@ -20,7 +20,7 @@ from ntl.evaluation.scores import Scores
 from ntl.numbers import parse_number
 from ntl.results import read_record, write_record
 from ntl.results.check_record import check_record
-from ntl.results.readings import compare_readings
+from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import pack_errors
 from ntl.system.errors import Diverged, UserError
 from ntl.training import readings
@@ -178,3 +178,16 @@ def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> Non
     for how in ("median", "mean"):
         with pytest.warns(UserWarning, match=rf"1 of 1 answers: numbers hold less than 0\.9 .* the {how} is"):
             reader.read(["7 times 4"], how=how)
+
+
+def test_regression_heads_of_the_same_start_stand_beside_a_run(tmp_path: Path, train_once: Callable[..., Path]) -> None:
+    """Not those of other data, steps or weights; a broken record there is no fault of this run."""
+    record = read_record(train_once() / "record.json")
+    regression = {**record.config, "model": {**record.config["model"], "head": "regression"}}
+    head = replace(record, id="head", config=regression)
+    others = [replace(head, steps=1), replace(head, data={}), replace(head, model={"weights": {"sha256": "a"}}), record]
+    for number, each in enumerate([head, *others]):
+        write_record(tmp_path / str(number) / "record.json", each)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "record.json").write_text("{")
+    assert [each.id for each in regression_heads([record], tmp_path)] == ["head"]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
@@ -9,19 +10,28 @@ import numpy as np
 
 from ntl.evaluation.metrics import COVERED, metric_of
 from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
-from ntl.results.record import RunRecord, load_records, unpack_errors
+from ntl.results.record import RECORD, RunRecord, read_record, unpack_errors
 from ntl.results.render import number
 from ntl.results.spec import RIDGE, ColumnSpec
+from ntl.system.errors import UserError
 
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
 INTERVALS = {"coverage_90": "share of answers in their 90% intervals", "width_90": "width of these intervals"}
 
 
 def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRecord]:
-    """The finished runs of regression heads in a folder of runs, on the data of these records."""
-    files, known = records[0].data.get("files"), {record.id for record in records}
-    found = (each for each in load_records([outputs]) if each.config["model"].get("head") == "regression")
-    return [each for each in found if each.data.get("files") == files and each.id not in known]
+    """The finished runs of regression heads in a folder of runs, on the data and from the weights of these records."""
+
+    def start(record: RunRecord) -> tuple[object, ...]:
+        weights = record.model.get("weights", {})
+        return record.data.get("files"), record.config["scale"]["name"], weights.get("sha256"), record.steps
+
+    found, known = list[RunRecord](), {record.id for record in records}
+    for path in sorted(outputs.glob(f"*/{RECORD}")):
+        with suppress(UserError):  # a broken record of another run is no fault of this one
+            found.append(read_record(path))
+    heads = (each for each in found if each.config["model"].get("head") == "regression" and each.id not in known)
+    return [each for each in heads if start(each) == start(records[0])]
 
 
 def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
@@ -112,11 +122,8 @@ def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
     """Sentences that the intervals of the differences from ``base`` allow."""
     known = {name: found for name, found in gaps.items() if found.summary.mean is not None}
     if max((found.summary.n for found in known.values()), default=0) < 3:
-        return (
-            ["One or two seeds show no difference: three give an interval, and six can bring p below 0.05."]
-            if known
-            else []
-        )
+        few = "One or two seeds show no difference: three give an interval, and six can bring p below 0.05."
+        return [few] if known else []
     shown = sorted(with_outcome(known, Outcome.supported), key=lambda name: known[name].summary.mean or 0.0)
     if not shown:
         return [f"Nothing is shown to have less error than {base}: each interval includes 0, or is above it."]
