@@ -210,7 +210,7 @@ def test_a_narrow_search_has_the_statistics_of_every_number(seed: int) -> None:
     (whole,) = read_numbers(model, inputs, tokens, num_beams=ALL, max_new_tokens=5)
     assert whole.probabilities == pytest.approx(exact.probabilities, abs=1e-9)
     (found,) = read_numbers(model, inputs, tokens, num_beams=300, max_new_tokens=5, tolerance=1e-3)
-    assert found.covered < 0.6 * exact.represented
+    assert found.covered < 0.7 * exact.represented
     assert found.represented == pytest.approx(exact.represented, abs=0.02)
     for statistic in (lambda each: each.crps(12), lambda each: each.quantile(0.25), lambda each: each.median):
         assert statistic(found) == pytest.approx(statistic(exact), abs=0.02 * scale)

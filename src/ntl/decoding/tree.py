@@ -30,7 +30,7 @@ from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE, DEAD = -torch.inf, -1
-SPARE = 8  # prefixes of each length are read on however unlikely they are, where all answers are so long
+SPARE = 48  # prefixes of each length are read on however unlikely they are, where all answers are so long
 _READS_MASKS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 DIGITS, SIGNS = frozenset("0123456789"), frozenset("+-\N{MINUS SIGN}")

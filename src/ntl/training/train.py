@@ -293,6 +293,6 @@ def _already_finished(record_path: Path, config: Config) -> Path:
         say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
     chose = config.decoding.name == "auto" and "readings" in record.model
-    if not chose and any(decoded.get(name, type(value)()) != value for name, value in asked.items()):
+    if not chose and lacking_readings({"beside": {"own": decoded}}, {"own": asked}):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
