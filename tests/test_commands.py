@@ -229,7 +229,7 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
         assert each["metrics"]["test/mae@median"] < each["metrics"]["test/mae:ridge"]
     comparison = printed[2].stdout[printed[2].stdout.rindex("Record: ") :]
     assert all(word in comparison for word in ("loss=ce", "loss=ntl_was", "regression head", "digit median", "ridge"))
-    told, *_ = json.loads(printed[3].stdout.partition("]\n")[0] + "]")
+    told = json.loads(printed[3].stdout.splitlines()[0])
     low, high = told["interval"]
     assert low < float(told["answer"]) < high
     assert re.fullmatch(r"\[\d+\.?\]\n\d+\.\d\n", printed[4].stdout)
