@@ -78,9 +78,9 @@ def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> N
 
 @torch.no_grad()
 def answer_bits(parts: RunParts, splits: Iterable[str]) -> dict[str, float]:
-    """ "<split>/bits" of the right answer as it is written, its end included, and its mean "<split>/probability".
+    """Bits of the right answer as it is written, its end included, and its mean probability, by split.
 
-    Empty where answers are no numbers, or the model has no distribution over tokens.
+    "<split>/bits" and "<split>/probability"; empty where answers are no numbers, or the model has no head over tokens.
     """
     if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
         return {}
