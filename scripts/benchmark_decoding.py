@@ -31,7 +31,7 @@ SEARCH = {
     **{name: f"{{{name}:.2f}}" for name in ("mean", "q25", "median", "q75", "crps")},
 }
 # What only drafts, and what only searches, have a use for.
-OF_DRAFTS, OF_SEARCHES = ("variant", "heads", "questions", "tokens", "dtype"), ("num_beams", "reference")
+OF_DRAFTS, OF_SEARCHES = ("variant", "heads", "questions", "tokens", "dtype"), ("num_beams", "reference", "samples")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-beams", type=int, default=100, metavar="N", help="of a search (default: %(default)s)")
     what = "of the search that errors are taken to (default: %(default)s)"
     parser.add_argument("--reference", type=int, default=30_000, metavar="N", help=what)
+    what = "take errors to this many random answers of each question instead, of a decoder"
+    parser.add_argument("--samples", type=int, default=0, metavar="N", help=what)
     parser.add_argument("--variant", default="independent", help="of its parallel heads (default: %(default)s)")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2], metavar="N", help="1: without drafts")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], metavar="N")

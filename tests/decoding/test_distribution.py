@@ -5,8 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ntl.decoding.distribution import NumberDistribution, Prefix, complete
+from ntl.decoding.distribution import NumberDistribution, represent, thin
 
 
 def of(**masses: float) -> NumberDistribution:
@@ -72,31 +74,43 @@ def test_without_a_number_there_is_no_statistic() -> None:
             ask()
 
 
-PIECES = ("1", "2", "-", ".")
+MASSES = st.lists(st.floats(0, 1) | st.just(0.0), min_size=1, max_size=40).map(np.array)
 
 
-def prefix(text: str, mass: float, end: float, *behind: float) -> Prefix:
-    return Prefix(text, mass, end, np.array(behind or [0.0] * len(PIECES)))
+def test_what_stands_for_all_by_hand() -> None:
+    """Four for 1: 0.5 and 0.25 stand for themselves; c = 0.125 is full, half way, in the third and in the last."""
+    places, stands = thin(np.array([0.05, 0.5, 0.0, 0.05, 0.05, 0.25, 0.05, 0.05]), 4)
+    assert (places.tolist(), stands.tolist()) == ([1, 3, 5, 6], pytest.approx([0.5, 0.125, 0.25, 0.125]))
+
+
+@given(MASSES, st.integers(1, 45))
+def test_what_stands_for_all_has_the_probability_of_all(masses: np.ndarray, count: int) -> None:
+    places, stands = thin(masses, count)
+    assert len(places) == min(count, np.count_nonzero(masses))
+    assert stands.sum() == pytest.approx(masses.sum())
+    assert (stands >= masses[places] * (1 - 1e-12)).all()
+    # Between any two places, what stands and what is stood for differ by less than c.
+    all_of = np.bincount(places, stands, minlength=len(masses)).cumsum()
+    assert np.abs(all_of - masses.cumsum()).max() <= (stands.min() if len(places) else 0) * (0.5 + 1e-6)
 
 
 def test_what_was_not_read_goes_on_as_the_nearest_of_its_shape() -> None:
-    """Read were "1", "11" and "-1" by way of "-"; not read were "2" and "12"; "1." has no like and ends."""
-    root, one, eleven = (
-        prefix("", 1, 0, 0.5, 0.3, 0.2),
-        prefix("1", 0.5, 0.4, 0.3, 0.1, 0, 0.2),
-        prefix("11", 0.15, 0.8),
-    )
-    minus, below = prefix("-", 0.2, 0, 1.0), prefix("-1", 0.2, 0.6)
-    root.longer, one.longer, minus.longer = {0: one, 2: minus}, {0: eleven}, {0: below}
-    expected = {"1": 0.5 * 0.4, "11": 0.5 * 0.3 * 0.8, "12": 0.5 * 0.1 * 0.8, "1.": 0.5 * 0.2, "-1": 0.2 * 0.6}
-    borrowed = {"2": 0.3 * 0.4, "21": 0.3 * 0.3 * 0.8, "22": 0.3 * 0.1 * 0.8, "2.": 0.3 * 0.2}
-    tree = [root, one, minus, eleven, below]
-    found, alike = complete(tree, PIECES, 0.01), NumberDistribution.of(expected | borrowed)
-    assert found.values.tolist() == alike.values.tolist() == [-1, 1, 2, 11, 12, 21, 22]
-    assert found.probabilities == pytest.approx(alike.probabilities)
-    assert found.covered == pytest.approx(0.5 * 0.4 + 0.15 * 0.8 + 0.2 * 0.6)
-    # In numbers of 0.15 each, "2" goes on as two of the five rests of "1" do.
-    found = complete(tree, PIECES, 0.15)
-    two = found.probabilities[np.isin(found.texts, [*borrowed])]
-    assert two == pytest.approx([math.fsum(borrowed.values()) / len(two)] * len(two))
-    assert found.represented == pytest.approx(alike.represented)
+    masses, shapes = np.array([0.3, 0.1, 0.1, 0.1, 0.4, 1e-9, 0.0]), np.array([7, 7, 7, 7, 3, 5, 7])
+    read, like = represent(masses, shapes, 3)
+    # c = 0.3: 0.4, 0.3 and, of three tenths, the middle one; the shape 5 is too rare to be read.
+    assert (read.tolist(), like.tolist()) == ([0, 2, 4], [0, 1, 1, 1, 2, -1, -1])
+    # One more where a shape would have none.
+    read, like = represent(np.array([0.6, 0.2, 0.19, 0.01]), np.array([1, 1, 1, 2]), 2)
+    assert (read.tolist(), like.tolist()) == ([0, 1, 3], [0, 1, 1, 2])
+
+
+@given(MASSES, st.integers(1, 45), st.data())
+def test_all_go_on_as_one_of_their_shape(masses: np.ndarray, count: int, data: st.DataObject) -> None:
+    shapes = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(masses), max_size=len(masses))))
+    read, like = represent(masses, shapes, count)
+    own = like >= 0
+    assert (shapes[own] == shapes[read[like[own]]]).all()
+    assert (read[like[read]] == read).all()
+    assert masses[~own].sum() <= 0.01 * masses.sum()
+    if count >= np.count_nonzero(masses):
+        assert read.tolist() == np.flatnonzero(masses).tolist()

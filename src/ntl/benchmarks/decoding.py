@@ -12,7 +12,7 @@ length and loses the others (``old``), against one that reads so many that it is
 import argparse
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import eq
@@ -193,13 +193,27 @@ STATISTICS = ("mean", "q25", "median", "q75", "crps")
 
 
 def old_search(model: Any, inputs: Any, tokens: NumberTokens, **limits: Any) -> list[NumberDistribution]:
-    """Return the numbers that are read to their end among the likeliest prefixes of each length, (E,)."""
+    """Return the numbers that are read to their end among the likeliest 100 prefixes of each length, (E,)."""
+    limits["num_beams"] = 100
     found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
-    for level in search(model, inputs, tokens, least=0.0, **limits):
+    for level in search(model, inputs, tokens, **limits):
         for masses, texts, ended_W in zip(found, level.texts, level.ended_EW.exp().tolist(), strict=True):
             for text, ended in zip(texts, ended_W, strict=False):
                 masses[text] += ended
     return [NumberDistribution.of(masses) for masses in found]
+
+
+def samples(model: Any, inputs: Any, tokens: NumberTokens, *, count: int, **limits: Any) -> list[NumberDistribution]:
+    """Return the numbers of ``count`` random answers to one question, (1,)."""
+    texts, length = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True)), inputs["input_ids"].shape[1]
+    plain = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": tokens.end_ids}
+    plain |= {"max_new_tokens": limits["max_new_tokens"], "num_return_sequences": 250}
+    found: Counter[str] = Counter()
+    for _ in range(0, count, 250):
+        for answer in model.generate(**inputs, **plain)[:, length:].tolist():
+            end = next((at for at, each in enumerate(answer) if each in tokens.end_ids), 0)
+            found["".join(texts.get(each, "?") for each in answer[:end])] += 1
+    return [NumberDistribution.of({text: number / found.total() for text, number in found.items()})]
 
 
 @torch.inference_mode()
@@ -242,7 +256,8 @@ def compare_searches(arguments: argparse.Namespace) -> Iterator[Row]:
             ]
         )
 
-    reference = run(read_numbers, 1, num_beams=arguments.reference, tolerance=0.0)
+    exact = partial(run, read_numbers, 1, num_beams=arguments.reference, tolerance=0.0)
+    reference = run(partial(samples, count=arguments.samples), 1) if arguments.samples else exact()
     right = statistics(reference[1])
     spreads = np.array([each.moments(config.trim)[1] if each.represented else 0.0 for each in reference[1]])
     if not spreads.any():
@@ -257,7 +272,7 @@ def compare_searches(arguments: argparse.Namespace) -> Iterator[Row]:
             yield rounded(
                 {
                     **{"task": parts.dataset.name, "device": arguments.device, "answers": len(places)},
-                    **{"num_beams": config.num_beams, "reference": arguments.reference, "rounds": arguments.rounds},
+                    **{name: getattr(arguments, name) for name in ("num_beams", "reference", "samples", "rounds")},
                     **{"batch": batch, "search": name, "covered": float(np.mean([each.covered for each in found]))},
                     "represented": float(np.mean([each.represented for each in found])),
                     **summary(times[name], times["old"]),

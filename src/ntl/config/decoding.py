@@ -83,7 +83,7 @@ class TreeConfig(DecodingConfig):
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = MISSING
-    num_beams: int = setting(1, "Prefixes above 3/num_beams of the probability are read on.", "prefixes", min=1)
+    num_beams: int = setting(1, "A prefix that is read stands for 4/num_beams, or is likelier.", "prefixes", min=1)
     decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
     splits: list[str] = setting(list, "Test splits to decode, none for all; long answers are slow.")
     tolerance: float = setting(1e-3, "A search stops once its open prefixes have this probability.", min=0, max=0.5)

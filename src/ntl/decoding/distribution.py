@@ -1,16 +1,14 @@
 """A distribution over numbers, and the one of a tree of prefixes of which a search has read a part.
 
-A prefix that was not read on keeps its probability: it continues as the nearest prefix of the same shape (sign, digits
-and point) that was. So "173" ends, or goes on, with the probabilities of "170" if that is the nearest of three digits.
+A prefix that was not read on keeps its probability: it continues as one of as many digits that was. So "173" ends, or
+goes on, with the probabilities of "170", if that stands for it.
 """
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -21,8 +19,6 @@ from ntl.numbers import parse_number
 LARGEST = 1e300
 # How exact a sum of float32 probabilities is; a piece of less probability that was not read on is left out.
 ROUNDING = 1e-6
-_SIGNS = "+-\N{MINUS SIGN}"
-_ZEROS = str.maketrans("123456789", "000000000")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,70 +113,65 @@ def _value(text: str) -> float | None:
     return float(parsed) if parsed is not None and abs(float(parsed)) <= LARGEST else None
 
 
-@dataclass(eq=False)
-class Prefix:
-    """A prefix that was read: its probability, that of the answer ending there, and those of the K pieces behind it.
+def thin(masses: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``count`` of N masses that stand for all: their places, ascending, and what each stands for.
 
-    ``longer``: by their piece, those behind it that were read, too. ``rests``: what may be behind it, "" included.
+    Above a share c each stands for itself; of the others, in their order, every one at which another c is full stands
+    for c (Fearnhead and Clifford, 2003).
     """
-
-    text: str
-    mass: float
-    end: float
-    next_K: np.ndarray
-    longer: "dict[int, Prefix]" = field(default_factory=dict)
-    rests: dict[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def _bounds(self) -> tuple[list[str], list[float]]:
-        return [*self.rests], [*accumulate(self.rests.values())]
-
-    def some(self, count: int, offset: float) -> list[tuple[str, float]]:
-        """So many of the rests, all of one probability: those at evenly spaced shares, the first at offset / count."""
-        (rests, bounds), last = self._bounds, len(self.rests) - 1
-        steps = ((step + offset) / count * bounds[-1] for step in range(count))
-        return [(rests[min(bisect_left(bounds, step), last)], bounds[-1] / count) for step in steps]
+    places = np.flatnonzero(masses)
+    mass = masses[places]
+    if len(mass) <= count:
+        return places, mass
+    likely = np.sort(mass)[::-1][:count]
+    rest = (mass.sum() - likely.cumsum() + likely) / np.arange(count, 0, -1)
+    c = rest[min(int((likely > rest).sum()), count - 1)]
+    full = np.where(mass < c, mass, 0.0).cumsum() / c + 0.5
+    chosen = (mass >= c) | (np.diff(np.floor(full), prepend=0) > 0)
+    return places[chosen], np.maximum(mass[chosen], c)
 
 
-def complete(prefixes: Sequence[Prefix], pieces: Sequence[str], grain: float) -> NumberDistribution:
-    """The numbers of a tree whose first prefix is its root.
+def represent(masses: np.ndarray, shapes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of N prefixes are read on, ascending, and which of these each of the N goes on as: itself or the nearest.
 
-    What was not read goes on as the nearest prefix does, in numbers of a probability of about ``grain`` each.
+    Near is what has the same shape and little mass between. Beyond ``count``, a shape that would have none has one,
+    unless it has hardly any mass: -1.
     """
-    alike: defaultdict[str, list[tuple[int, Prefix]]] = defaultdict(list)
-    for prefix in sorted(prefixes, key=lambda each: _digits(each.text)):
-        alike[_shape(prefix.text)].append((_digits(prefix.text), prefix))
-
-    def nearest(text: str) -> Prefix | None:
-        shape, digits = _shape(text), _digits(text)
-        known = shape and (alike.get(shape) or alike.get(shape.lstrip(_SIGNS) or shape))
-        if not known:
-            return None
-        place = bisect_left(known, digits, key=lambda each: each[0])
-        return min(known[max(place - 1, 0) : place + 1], key=lambda each: abs(each[0] - digits))[1]
-
-    offset = 0.0
-    # What is longer first: a prefix takes over what is behind it.
-    for prefix in sorted(prefixes, key=lambda each: len(_shape(each.text).lstrip(_SIGNS)))[::-1]:
-        rests = defaultdict(float, {"": prefix.end} if prefix.end > 0 else {})
-        for piece in {*map(int, np.flatnonzero(prefix.next_K > ROUNDING)), *prefix.longer}:
-            share, text, own = float(prefix.next_K[piece]), pieces[piece], prefix.longer.get(piece)
-            like, known = own or nearest(prefix.text + text), [("", 1.0)]
-            if like is not None:
-                known, count = like.rests.items(), math.ceil(share * prefix.mass / grain)
-                if own is None and count < len(known):
-                    # By the golden ratio, so that the rests of many prefixes are together as likely as they should be.
-                    offset = (offset + (math.sqrt(5) - 1) / 2) % 1
-                    known = like.some(count, offset)
-            for rest, behind in known:
-                rests[text + rest] += share * behind
-        prefix.rests = rests
-    return NumberDistribution.of(prefixes[0].rests, math.fsum(each.mass * each.end for each in prefixes))
+    order = np.argsort(shapes, kind="stable")
+    order = order[masses[order] > 0]
+    mass, shape, places = masses[order], shapes[order], np.arange(len(order))
+    least = mass.sum() / (50 * count)
+    few = mass <= least
+    chosen, _ = thin(mass, min(count, int((~few).sum() + np.ceil(mass[few].sum() / max(least, 1e-300)))))
+    for each in np.setdiff1d(shape, shape[chosen]):
+        if (mass * (shape == each)).sum() > least / 10:
+            chosen = np.union1d(chosen, (mass * (shape == each)).argmax())
+    middle = mass.cumsum() - mass / 2
+    after = np.searchsorted(chosen, places).clip(max=len(chosen) - 1)
+    pair = chosen[np.stack([(after - 1).clip(min=0), after])]
+    apart = np.where(shape[pair] == shape, np.abs(middle[pair] - middle), np.inf)
+    like, read = pair[apart.argmin(0), places], np.sort(order[chosen])
+    goes_on = np.full(len(masses), -1)
+    goes_on[order] = np.where(apart.min(0) < np.inf, np.searchsorted(read, order[like]), -1)
+    return read, goes_on
 
 
-def _shape(text: str) -> str:
-    return text.strip().translate(_ZEROS)
+def represent_all(
+    log_EN: np.ndarray, shape_EN: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """`represent` for each example: (E, W) which are read, 0 for none, what they stand for, and as which the N go on.
 
-
-def _digits(text: str) -> int:
-    return int("".join(each for each in text if "0" <= each <= "9") or 0)
+    Log probabilities are taken and given, and fewer are read of an example where little is open; not in proportion,
+    for what is long is large.
+    """
+    most_E1 = log_EN.max(1, keepdims=True).clip(min=-LARGEST)
+    mass_EN = np.exp(log_EN - most_E1)
+    counts = np.ceil(count * np.sqrt(mass_EN.sum(1) * np.exp(most_E1[:, 0]))).astype(int).clip(min=1, max=count)
+    found = [represent(*each) for each in zip(mass_EN, shape_EN, counts.tolist(), strict=True)]
+    index_EW = np.zeros((len(found), max(len(read) for read, _ in found)), dtype=np.int64)
+    stand_EW = np.zeros(index_EW.shape)
+    for e, (read, like) in enumerate(found):
+        index_EW[e, : len(read)] = read
+        stand_EW[e] = np.bincount(like[like >= 0], mass_EN[e][like >= 0], minlength=index_EW.shape[1])
+    with np.errstate(divide="ignore"):
+        return index_EW, np.log(stand_EW) + most_E1, [like for _, like in found]

@@ -14,23 +14,25 @@ prefixes of all examples, K tokens that occur in numbers, V vocabulary.
 """
 
 import inspect
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.decoding.batches import checked
-from ntl.decoding.distribution import NumberDistribution, Prefix, complete
+from ntl.decoding.distribution import NumberDistribution, represent_all, thin
 from ntl.models.interface import has_fixed_mask
 from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE, DEAD = -torch.inf, -1
-SPARE = 48  # prefixes of each length are read on however unlikely they are, where all answers are so long
+PART = 4  # of num_beams: the share of the probability that one prefix may stand for, unless it is likelier
 _READS_MASKS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 DIGITS, SIGNS = frozenset("0123456789"), frozenset("+-\N{MINUS SIGN}")
@@ -97,25 +99,31 @@ def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
 def read_numbers(
     model: Any, inputs: Mapping[str, Tensor], tokens: NumberTokens, *, num_beams: int, **limits: Any
 ) -> list[NumberDistribution]:
-    """The distribution over numbers of each of E prompts.
+    """The distribution over numbers of each of E prompts, by reading about num_beams / PART prefixes of each length.
 
-    Read on are the prefixes of more than 3/num_beams of the probability, and a few more of each length; the others
-    continue as these do (`ntl.decoding.distribution`). The further ``limits`` are those of ``search``, as in all
+    What is not read goes on as a prefix that stands for it. The further ``limits`` are those of ``search``, as in all
     functions below.
     """
-    last: list[list[Prefix]] = [[] for _ in inputs["input_ids"]]
-    trees: list[list[Prefix]] = [[] for _ in last]
-    for level in search(model, inputs, tokens, num_beams=num_beams, least=3 / num_beams, **limits):
-        mass_EW = level.total_EW.exp().tolist()
-        end_EW = (level.ended_EW - level.total_EW).exp().tolist()
-        next_EWK = (level.score_EWK - level.total_EW[:, :, None]).exp().detach().cpu().numpy()
-        parent_EW, token_EW = level.parent_EW.tolist(), level.token_EW.tolist()
-        for e, texts in enumerate(level.texts):
-            read = [Prefix(text, mass_EW[e][w], end_EW[e][w], next_EWK[e, w]) for w, text in enumerate(texts)]
-            for w, prefix in enumerate(read if last[e] else ()):
-                last[e][parent_EW[e][w]].longer[token_EW[e][w]] = prefix
-            last[e], trees[e] = read, trees[e] + read
-    return [complete(tree, tokens.pieces, 0.1 / num_beams) for tree in trees]
+    found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
+    covered = [0.0] * len(found)
+    # Texts, which prefix of the last level and which piece each is, and the probability that it stands for.
+    written = [([""], np.zeros(1, dtype=np.int64), np.ones(1)) for _ in found]
+    for level in search(model, inputs, tokens, num_beams=-(-num_beams // PART), spaced=True, **limits):
+        total_EW, ended_EW = level.total_EW.detach(), level.ended_EW.detach()
+        end_EW = (ended_EW - total_EW).exp().cpu().numpy()
+        next_EWK = (level.score_EWK.detach() - total_EW[:, :, None]).exp().cpu().numpy()
+        for e in (e for e, texts in enumerate(level.texts) if texts):
+            texts, place, mass = written[e]
+            like = level.like[e][place]
+            mass, like = np.where(like < 0, 0.0, mass), like.clip(min=0)
+            for text, ended in zip(texts, (mass * end_EW[e, like]).tolist(), strict=True):
+                found[e][text] += ended
+            chosen, mass = thin((mass[:, None] * next_EWK[e, like]).ravel(), 2 * num_beams)
+            before, piece = np.divmod(chosen, len(tokens.pieces))
+            longer = [texts[b] + tokens.pieces[k] for b, k in zip(before.tolist(), piece.tolist(), strict=True)]
+            written[e] = longer, like[before] * len(tokens.pieces) + piece, mass
+            covered[e] += float(ended_EW[e].exp().sum())
+    return [NumberDistribution.of(numbers, part) for numbers, part in zip(found, covered, strict=True)]
 
 
 def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, **limits: Any) -> tuple[Tensor, Tensor]:
@@ -179,15 +187,15 @@ class Level(NamedTuple):
     """Prefixes of one length; an example has the first of the W columns, as many as it has texts.
 
     total_EW: the log probabilities of the prefixes. ended_EW: those that an answer is one, -inf for one that is no
-    number. score_EWK: those of a token more. parent_EW, token_EW: what each is of the score_EWK of the level before.
+    number. score_EWK: those of a token more. like: for each example, as which column each of the score_EWK of the level
+    before, flattened, goes on, -1 for none; of a ``spaced`` search alone.
     """
 
     texts: list[list[str]]
     total_EW: Tensor
     ended_EW: Tensor
     score_EWK: Tensor
-    parent_EW: Tensor
-    token_EW: Tensor
+    like: Sequence[np.ndarray]
 
 
 def search(
@@ -198,7 +206,7 @@ def search(
     num_beams: int,
     max_new_tokens: int,
     tolerance: float = 0.0,
-    least: float = 0.0,
+    spaced: bool = False,
 ) -> Iterator[Level]:
     """Yield the prefixes of each length, with a graph if the model's logits have one.
 
@@ -210,61 +218,52 @@ def search(
         max_new_tokens: The longest answer, its end token included.
         tolerance: The search of an example stops when open prefixes, those that are not kept included, have this
             probability or less.
-        least: Prefixes of this probability or less are not kept, but for the most probable one and SPARE times the open
-            probability, of each state its share.
+        spaced: Keep prefixes that stand for all instead (`ntl.decoding.distribution.represent`).
     """
     steps = Stepper(model, inputs)
     logits_RV = steps.start()
-    texts = [[""] for _ in logits_RV]
+    texts, K = [[""] for _ in logits_RV], len(tokens.pieces)
     total_EW = logits_RV.new_zeros((len(texts), 1), dtype=torch.float64)
     state_EW = torch.full_like(total_EW, START, dtype=torch.int64)
-    parent_EW = token_EW = torch.zeros_like(state_EW)
-    open_E1 = torch.zeros_like(total_EW)
+    # How many digits a prefix has, and how much more than itself, as a log probability, it stands for.
+    digits_EW, extra_EW = torch.zeros_like(state_EW), torch.zeros_like(total_EW)
+    digits_K = torch.tensor([sum(each in DIGITS for each in piece) for piece in tokens.pieces], device=state_EW.device)
+    like: Sequence[np.ndarray] = [np.zeros(1, dtype=np.int64)] * len(texts)
     for length in range(1, max_new_tokens + 1):
         live_EW = total_EW.isfinite()
         number_RK, end_R = _log_probabilities(logits_RV, tokens)
         ended_EW = torch.full_like(total_EW, NONE)
         ended_EW[live_EW] = total_EW[live_EW] + end_R
         ended_EW = ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
-        score_EWK = number_RK.new_full((*live_EW.shape, len(tokens.ids)), NONE)
+        score_EWK = number_RK.new_full((*live_EW.shape, K), NONE)
         if length < max_new_tokens:
             allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
             score_RK = total_EW[live_EW][:, None] + number_RK
             score_EWK[live_EW] = score_RK.masked_fill(~(allowed_RK & score_RK.isfinite()), NONE)
-        yield Level(texts, total_EW, ended_EW, score_EWK, parent_EW, token_EW)
-        score_EN = score_EWK.flatten(1)
-        best_EW, index_EW = score_EN.topk(min(num_beams, score_EN.shape[1]))
-        # The share that is open of the kept prefixes is that of all.
-        kept_E1 = total_EW.detach().logsumexp(1, keepdim=True)
-        open_E1 = open_E1 + score_EN.detach().logsumexp(1, keepdim=True) - kept_E1
-        best_EW = best_EW.masked_fill(open_E1.exp() <= tolerance, NONE)
-        if least:
-            parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
-            after_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW].clamp(min=0)
-            best_EW, order_EW = _likely(best_EW, after_EW, least, SPARE * open_E1.exp()).sort(1, descending=True)
-            index_EW = index_EW.gather(1, order_EW)
-        width = int(best_EW.isfinite().sum(1).max())
+        yield Level(texts, total_EW, ended_EW, score_EWK, like)
+        stand_EN = (score_EWK.detach() + extra_EW[:, :, None]).flatten(1)
+        stand_EN = stand_EN.masked_fill(stand_EN.logsumexp(1, keepdim=True).exp() <= tolerance, NONE)
+        if spaced:
+            shape_EN = (len(_ON_DIGIT) * (digits_EW[:, :, None] + digits_K) + tokens.table[state_EW]).flatten(1)
+            *kept, like = represent_all(stand_EN.cpu().numpy(), shape_EN.cpu().numpy(), num_beams)
+            index_EW, stand_EW = (torch.from_numpy(each).to(stand_EN.device) for each in kept)
+        else:
+            best_EW, index_EW = stand_EN.topk(min(num_beams, stand_EN.shape[1]))
+            stand_EW = best_EW + stand_EN.logsumexp(1, keepdim=True) - best_EW.logsumexp(1, keepdim=True)
+        width = int((live_EW := stand_EW.isfinite()).sum(1).max())
         if not width:
             break
-        total_EW, index_EW = best_EW[:, :width], index_EW[:, :width]
-        parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
+        index_EW, stand_EW, live_EW = (each[:, :width] for each in (index_EW, stand_EW, live_EW))
+        total_EW = score_EWK.flatten(1).gather(1, index_EW).masked_fill(~live_EW, NONE)
+        extra_EW = (stand_EW - total_EW.detach()).masked_fill(~live_EW, 0.0)
+        parent_EW, token_EW = index_EW // K, index_EW % K
         state_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW]
-        live_EW = total_EW.isfinite()
+        digits_EW = digits_EW.gather(1, parent_EW) + digits_K[token_EW]
         texts = [
             [mine[parent] + tokens.pieces[token] for parent, token, is_live in zip(*row, strict=True) if is_live]
             for mine, *row in zip(texts, parent_EW.tolist(), token_EW.tolist(), live_EW.tolist(), strict=True)
         ]
         logits_RV = steps.step(parent_EW, tokens.ids[token_EW], live_EW)
-
-
-def _likely(best_EW: Tensor, state_EW: Tensor, least: float, spare_E1: Tensor) -> Tensor:
-    """-inf for all but the first, what is above ``least``, and ``spare_E1`` more, shared among states by their mass."""
-    likely_EW, is_EWS = best_EW.exp(), F.one_hot(state_EW, FRACTION + 1)
-    rank_EW = is_EWS.cumsum(1).gather(2, state_EW[:, :, None])[:, :, 0] - 1
-    share_ES = (likely_EW[:, :, None] * is_EWS).sum(1) / likely_EW.sum(1, keepdim=True)
-    left_EW = (likely_EW <= least) & (rank_EW + 0.1 >= spare_E1 * share_ES.gather(1, state_EW))
-    left_EW[:, 0] = False
-    return best_EW.masked_fill(left_EW, NONE)
 
 
 def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
