@@ -134,7 +134,7 @@ def test_constants(scores):
     low, high, at = (math.log10(value) for value in (401, 501, 11))
     expected = -((((low + high) / 2 - at) / ((high - low) / 2)) ** 2)
     assert metrics["extrapolate/log_r2:mode"] == pytest.approx(expected)
-    assert sum(":" in name for name in metrics) == 3 * (2 * 9 + 2)
+    assert sum(":" in name for name in metrics) == 3 * (2 * 10 + 2)
 
 
 def test_groups_and_digests(scores, tmp_path):

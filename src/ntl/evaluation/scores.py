@@ -35,7 +35,7 @@ GROUP_METRICS = ("accuracy", "mape", "mae", "count")
 TRUTH_METRICS = ("rmse", "mae")  # also against the noise-free truth
 CONSTANT_METRICS = (
     *("accuracy", "rmse", "mae", "r2", "log_mae", "log_r2"),
-    *("mape_clipped", "mape_median", "within_1_percent"),
+    *("mape_clipped", "mape_median", "within_1_percent", "log_ape"),
 )
 DEFAULT = "default"
 _RULE = RULES[DEFAULT]  # of groups, truths and reference answers

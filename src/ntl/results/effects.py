@@ -8,14 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from operator import mul
 from statistics import fmean
 
 import numpy as np
 
-from ntl.evaluation.metrics import Better
+from ntl.evaluation.metrics import Better, metric_of
 from ntl.results.spec import BAND, ColumnSpec
 
 Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
+Groups = Sequence[Seeds]
+Sides = tuple[Groups, Groups] | tuple[()]
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_FLIPS = 2**20
@@ -39,11 +42,6 @@ class Summary:
     @property
     def n(self) -> int:
         return len(self.values)
-
-    @property
-    def too_few(self) -> bool:
-        """Whether there are values, but not the three that an interval needs."""
-        return 1 <= self.n < 3
 
 
 def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
@@ -136,14 +134,10 @@ class Effect:
             return None
         from scipy.special import stdtr  # here, since it takes longer to load than a command's help
 
-        beyond = abs(self.column.better.value * self.summary.mean - self._least(says_better))
+        beyond = abs(self.column.better.value * self.summary.mean + (0.0 if says_better else self.band))
         if not self.summary.sd:
             return 0.0 if beyond else 1.0
         return 2 * float(stdtr(self.summary.n - 1, -beyond / self.summary.sd * math.sqrt(self.summary.n)))
-
-    def _least(self, says_better: bool) -> float:
-        """The gain that the claim is tested against."""
-        return 0.0 if says_better else -self.band
 
     @property
     def power(self) -> str:
@@ -190,38 +184,37 @@ class Effect:
         low, high = self.gain
         if says_better and -self.band <= low and high <= self.band:
             return Outcome.equivalent
-        least = self._least(says_better)
+        least = 0.0 if says_better else -self.band
         return Outcome.supported if low > least else Outcome.contradicted if high < least else Outcome.inconclusive
 
 
-def _averaged(groups: Sequence[Seeds], ratio: bool) -> dict[int, float | None]:
-    """The mean over groups, such as architectures, within each seed that all have; None where one is undefined."""
-    found = {}
-    for seed in sorted(set.intersection(*map(set, groups))):
-        values = [group[seed] for group in groups]
-        known = [value for value in values if value is not None and (value > 0 or not ratio)]
-        found[seed] = fmean(map(math.log, known) if ratio else known) if len(known) == len(groups) else None
-    return found
-
-
 def effect(
-    column: ColumnSpec, base: Sequence[Seeds], other: Sequence[Seeds], band: float = BAND, level: float = LEVEL
+    column: ColumnSpec, base: Groups, other: Groups, band: float = BAND, level: float = LEVEL, less: Sides = ()
 ) -> Effect | None:
-    """The effect of ``other`` over ``base``, each with the seeds of one or more groups; None without a common seed.
+    """The effect of ``other`` over ``base``, each averaged within a seed over one or more groups; None without one.
 
-    A seed that is undefined on either side makes the whole effect undefined, since leaving it out would compare only
-    the seeds on which a row did well. An error of 0 has no logarithm, and is undefined, too.
+    ``less``: another base and other, whose effect is subtracted seed by seed. A seed that is undefined on any side
+    makes the whole effect undefined, since leaving it out would compare only the seeds on which a row did well. An
+    error of 0 has no logarithm, and is undefined, too. What is in log points is a logarithm already.
     """
-    ratio = column.better is Better.lower
-    left, right = _averaged(base, ratio), _averaged(other, ratio)
-    pairs = [(left[seed], right[seed]) for seed in left if seed in right]
-    if not pairs:
+    logged = metric_of(column.metric).unit == "log points"
+    ratio = column.better is Better.lower and not logged
+    sides = (base, other, *less)
+
+    def mean(side: Groups, seed: int) -> float | None:
+        known = [value for group in side if (value := group[seed]) is not None and (value > 0 or not ratio)]
+        return fmean(map(math.log, known) if ratio else known) if len(known) == len(side) else None
+
+    seeds = sorted(set.intersection(*(set(group) for side in sides for group in side)))
+    if not seeds:
         return None
-    summary = summarize([None if a is None or b is None else b - a for a, b in pairs], level)
+    rows = [[value for side in sides if (value := mean(side, seed)) is not None] for seed in seeds]
+    signs = (-1, 1, 1, -1)
+    summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows], level)
     if summary.undefined:
         summary = Summary((), summary.undefined, None, None, None, None)
-    rates = [abs(a) for a, _ in pairs if a is not None]
-    return Effect(column, summary, ratio, math.log1p(band) if ratio else band * fmean(rates or [0.0]))
+    rates = [abs(row[0]) for row in rows if row]
+    return Effect(column, summary, ratio, math.log1p(band) if ratio or logged else band * fmean(rates or [0.0]))
 
 
 def with_outcome(found: Mapping[str, Effect], *outcomes: Outcome) -> list[str]:
@@ -229,7 +222,7 @@ def with_outcome(found: Mapping[str, Effect], *outcomes: Outcome) -> list[str]:
     return [name for each in outcomes for name in found if found[name].outcome(says_better=True) is each]
 
 
-def beats(column: ColumnSpec, base: Sequence[Seeds], heuristic: float) -> bool:
+def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:
     """Whether the whole 95 % interval of the baseline is better than a heuristic."""
     found = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)
     return found is not None and found.gain is not None and found.gain[0] > 0

@@ -8,7 +8,7 @@ from typing import Any
 from ntl.config.decoding import DecodingConfig
 from ntl.config.identity import NOT_RECORDED, plain, run_id
 from ntl.config.root import Config
-from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
+from ntl.results.effects import LEVEL, Effect, Seeds, Summary, effect, summarize
 from ntl.results.record import WEIGHTS, RunRecord, with_weights_of
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
@@ -80,9 +80,9 @@ class Row:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
         return summarize(list(self.values[column.metric].values()))
 
-    def over(self, base: "Row", column: ColumnSpec, **how: float) -> Effect | None:
-        """The effect in a column over the seeds of both, None where they share none; ``how``: ``band``, ``level``."""
-        return effect(column, [base.values[column.metric]], [self.values[column.metric]], **how)
+    def over(self, base: "Row", column: ColumnSpec, level: float = LEVEL) -> Effect | None:
+        """The effect in a column over the seeds of both, None where they share none."""
+        return effect(column, [base.values[column.metric]], [self.values[column.metric]], level=level)
 
 
 def override_key(override: str) -> str:

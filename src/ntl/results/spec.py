@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, EnumMeta
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -203,19 +204,24 @@ class BlockSpec:
         several = len({metric.partition("/")[0] for metric in metrics}) > 1
         for column in self.columns:
             split, _, name = column.metric.partition("/")
-            reading = name.partition("@")[2]
+            reading = name.partition("@")[2].replace("_", " ")
             given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
             column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 
 @dataclass
 class PairSpec:
-    """``row`` minus ``against`` in ``metric``: labels of rows of ``group`` in block number ``block`` of a table."""
+    """``row`` minus ``against`` in ``metric``: labels of rows in block number ``block`` of a table.
+
+    ``groups`` of rows, such as architectures, are averaged within a seed. ``against_metric``: how the row compared with
+    is read, where otherwise: ``interpolate/mae`` beside ``interpolate/mae@expectation``.
+    """
 
     row: str = MISSING
     against: str = MISSING
     metric: str = MISSING
-    group: str = ""
+    against_metric: str = ""
+    groups: list[str] = field(default_factory=lambda: [""])
     block: int = 0
 
 
@@ -224,12 +230,15 @@ class PrimarySpec(PairSpec):
     """The one comparison that a table is made for.
 
     ``named`` is the day on which it was chosen, ``seen`` lists the commits of the records whose results were known by
-    then. ``band`` is the smallest effect that matters.
+    then. ``band`` is the smallest effect that matters. ``less``: a group whose effect is subtracted, seed by seed.
+    ``assay``: a metric in which the row has to beat the other, or the comparison is not testable.
     """
 
     named: str = MISSING
     seen: list[str] = field(default_factory=list)
     band: float = BAND
+    less: str = ""
+    assay: str = ""
 
 
 @dataclass
@@ -277,10 +286,12 @@ def load_table_spec(name: str) -> TableSpec:
     for scale in spec.scales:
         primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
         part = check_pair(primary, spec, where).scales.get(scale)
-        if part is None or (part.groups and primary.group not in part.groups):
+        if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
-        if primary.metric not in [column.metric for column in spec.blocks[primary.block].columns if not column.details]:
-            raise UserError(f"{where}: {primary.metric!r} is no shown column")
+        columns = {column.metric: column.details for column in spec.blocks[primary.block].columns}
+        for metric in filter(None, (primary.metric, primary.against_metric, primary.assay)):
+            if columns.get(metric, True):
+                raise UserError(f"{where}: {metric!r} is no shown column")
     if (numbers := PAPER_FOLDER / path.name).is_file():
         _attach(spec, numbers)
     return spec
@@ -314,9 +325,9 @@ def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
     if not 0 <= pair.block < len(table.blocks):
         raise UserError(f"{where}.block: table {table.name!r} has no block {pair.block}")
     block = table.blocks[pair.block]
-    labels = [row.label for row in block.rows if row.group == pair.group and row.role is not Role.constant]
-    for key, label in (("row", pair.row), ("against", pair.against)):
-        if label not in labels:
-            within = f" in the group {pair.group!r}" if pair.group else ""
+    for group, key in product([*pair.groups, *filter(None, [getattr(pair, "less", "")])], ("row", "against")):
+        label = getattr(pair, key)
+        if label not in [row.label for row in block.rows if row.group == group and row.role is not Role.constant]:
+            within = f" in the group {group!r}" if group else ""
             raise UserError(f"{where}.{key}: table {table.name!r} has no row {label!r}{within} that runs")
     return block

@@ -77,9 +77,7 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         heads = regression_heads(records, done[0].parent)
         names = [*labels(records), *["regression head"] * len(heads)]
         print(*compare_readings(names, [*records, *heads]), sep="\n")
-        made = [
-            (each.git.get("commit", "")[:10], each.packages.get("torch"), each.device, each.rules) for each in records
-        ]
+        made = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
         named = ("commits", "versions of torch", "devices", "versions of the answer rules")
         for what, values in zip(named, zip(*made, strict=True), strict=True):
             if len(different := dict.fromkeys(map(str, values))) > 1:

@@ -7,7 +7,7 @@ from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, with_outcome
+from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect, with_outcome
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
@@ -30,15 +30,12 @@ def outcome_of(
     have to beat them, in the column ``gate`` or, where none is scored there, in the first that ``more`` is scored in:
     an arm that learns nothing is a result. Two seeds have no interval.
     """
-    if found.summary.too_few:
+    if 0 < found.summary.n < 3:
         return Outcome.not_run, ""
     scores = {row.spec.label: row.values.get(gate.metric, {}).values() for row in groups[0] if row.is_heuristic}
     known = [(name, value) for name, values in scores.items() for value in values if value is not None]
-    if (
-        not known
-        and (others := [metric for scores in more.values() for metric in scores])
-        and gate.metric not in others
-    ):
+    others = [metric for scores in more.values() for metric in scores]
+    if not known and others and gate.metric not in others:
         gate = ColumnSpec(others[0])
     known += [(name, scores[gate.metric]) for name, scores in more.items() if gate.metric in scores]
     best = max(known, key=lambda each: gate.better.value * each[1], default=None)
@@ -165,25 +162,23 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     blocks: list[Block] = []
     parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
     for block, plans in parts:
-        part, named, pair = block.scales[scale], block is spec.blocks[wanted.block], None
+        named, pair, more = block is spec.blocks[wanted.block], None, list[Difference]()
         endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
         rows = _rows(block, plans, records, endpoint)
         if named:
-            group = part.labels.get(wanted.group, wanted.group)
-            by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
-            pair = by_label[wanted.against], by_label[wanted.row]
+            pair, primary, finding = find_primary(wanted, block, scale, rows)
+            if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
+                pair, more = None, [Difference(pair[1].spec, pair[0].spec, primary, True)]
         found = Block(
             block,
             [row for row in rows if not row.spec.constant or any(row.values.values())],
-            differences(block.columns, rows, pair, endpoint.metric),
+            [*more, *differences(block.columns, rows, pair, endpoint.metric)],
             list(warnings(block, scale, rows)),
             list(notes(block, scale, rows)),
             endpoint,
             list(_families(block, rows)),
         )
         blocks.append(found)
-        if pair:
-            finding = find_primary(wanted, pair, found, part.heuristics)
     return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
 
 
@@ -272,9 +267,8 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     for _, group in groupby(ranked, key=lambda row: row.spec.group):
         first, second, *_ = [*group, None]
         gap = first.over(second, column) if first and second else None
-        if not first or not gap or gap.outcome(says_better=True) is not Outcome.supported:
-            continue
-        if ahead[first] is not False and first.learnt is not False:
+        is_shown = gap is not None and gap.outcome(says_better=True) is Outcome.supported
+        if first and is_shown and ahead[first] is not False and first.learnt is not False:
             found.append(first)
     return found
 
@@ -302,33 +296,64 @@ def differences(
     found = []
     for base, row in dict.fromkeys(pairs):
         for column in (each for each in columns if each.better is not Better.neither):
-            if (gap := row.over(base, column)) is None:
-                continue
-            is_primary = (base, row) == primary and column.metric == endpoint
-            found.append(Difference(row.spec, base.spec, gap, is_primary))
+            if gap := row.over(base, column):
+                is_primary = (base, row) == primary and column.metric == endpoint
+                found.append(Difference(row.spec, base.spec, gap, is_primary))
     return found
 
 
-def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block, heuristics: Heuristics) -> str:
-    """One sentence: what the comparison of ``pair``, (row it is against, row), says at the block's endpoint."""
-    (against, row), endpoint = pair, block.endpoint
-    first, second, header = row.spec.label, against.spec.label, endpoint.words
-    if (found := row.over(against, endpoint, band=spec.band)) is None:
-        return f"No run of a common seed of {first} and {second} yet."
-    group = [each for each in block.rows if each.spec.group == row.spec.group or each.spec.constant]
-    outcome, heuristic = outcome_of(found, endpoint, [group], heuristics)
+def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:
+    """The rows of each group that a scale has, and all constant answers, by their labels."""
+    part = block.scales[scale]
+    names = [part.labels.get(group, group) for group in groups if not part.groups or group in part.groups]
+    return [{row.spec.label: row for row in rows if row.spec.group == name or row.spec.constant} for name in names]
+
+
+def read_by(label: str, metric: str) -> str:
+    """``CE by expectation``."""
+    reading = metric.partition("@")[2].replace("_", " ")
+    return f"{label} by {reading}" if reading else label
+
+
+def find_primary(
+    spec: PrimarySpec, block: BlockSpec, scale: str, rows: Sequence[Row]
+) -> tuple[tuple[Row, Row], Effect | None, str]:
+    """The rows of the primary comparison, (row it is against, row), its effect, and one sentence on what it says."""
+    columns, heuristics = {column.metric: column for column in block.columns}, block.scales[scale].heuristics
+    endpoint, gate = columns[spec.metric], columns[spec.against_metric or spec.metric]
+    groups, less = (rows_by_label(each, block, scale, rows) for each in (spec.groups, [spec.less] * bool(spec.less)))
+
+    def over(of: Sequence[Mapping[str, Row]], base: str, other: str) -> tuple[list[Seeds], list[Seeds]]:
+        return [each[spec.against].values[base] for each in of], [each[spec.row].values[other] for each in of]
+
+    pairs = [(each[spec.against], each[spec.row]) for each in (*groups, *less)]
+    taken = over(less, gate.metric, endpoint.metric) if less else ()
+    found = effect(endpoint, *over(groups, gate.metric, endpoint.metric), spec.band, less=taken)
+    first, second, header = spec.row, spec.against, endpoint.words
+    if spec.against_metric:
+        first, second = read_by(first, endpoint.metric), read_by(second, gate.metric)
+        header = header.partition(", ")[0]
+    within = "; ".join(dict.fromkeys(row.spec.group for _, row in pairs[: len(groups)]))
+    if found is None:
+        return pairs[0], None, f"No run of a common seed of {first} and {second} yet."
+    outcome, heuristic = outcome_of(found, gate, [[*each.values()] for each in (*groups, *less)], heuristics)
+    why = f"the baseline does not beat {heuristic}"
+    if spec.assay and outcome is not Outcome.not_run:
+        shown = effect(columns[spec.assay], *over(groups, spec.assay, spec.assay))
+        if shown is None or shown.gain is None or shown.gain[0] <= 0:
+            outcome, said = Outcome.not_testable, shown.short if shown else "no run"
+            why = f"{spec.row} does not beat {spec.against} in {columns[spec.assay].words} ({said})"
+    first, second, within = (f"{first} over {second}, {within},", spec.less, "") if less else (first, second, within)
     leads = {
         Outcome.not_run: f"Fewer than three seeds, so no interval: {first} against {second} in {header}",
-        Outcome.not_testable: f"{first} against {second} is not testable in {header}: the baseline does not beat "
-        f"{heuristic}",
-        Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {spec.band:.0%}",
+        Outcome.not_testable: f"{first} against {second} is not testable in {header}: {why}",
+        Outcome.equivalent: f"{first} and {second} are equivalent in {header}, within {100 * spec.band:.3g}%",
         Outcome.inconclusive: f"{first} and {second} do not differ significantly in {header}",
         Outcome.supported: f"{first} is better than {second} in {header}",
         Outcome.contradicted: f"{first} is worse than {second} in {header}",
     }
     after = found.power if outcome is Outcome.inconclusive else ""
-    commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
+    commits = [str(run.git.get("commit") or "") for pair in pairs for each in pair for run in each.records.values()]
     if seen := sum(commit.startswith(tuple(spec.seen)) for commit in commits):
         after += f"; named after {'these' if seen == len(commits) else f'{seen} of these {len(commits)}'} runs"
-    within = f" ({row.spec.group})" if row.spec.group else ""
-    return f"{leads[outcome]}{within}: {found.text}{after}."
+    return pairs[0], found, f"{leads[outcome]}{f' ({within})' if within else ''}: {found.text}{after}."

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,7 @@ from ntl.results.match import replications
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PairSpec, check_pair, read_typed, table_spec
-from ntl.results.table import Row, Table, by_seed, outcome_of
+from ntl.results.table import Row, Table, by_seed, outcome_of, read_by, rows_by_label
 from ntl.system.errors import UserError
 
 VERDICTS = CONFIG_DIR / "verdicts.yaml"
@@ -32,14 +32,11 @@ class Whose(Enum):
 
 
 @dataclass
-class CellSpec:
+class CellSpec(PairSpec):
     """A task on which a claim is tested: ``row`` against ``against`` in one metric of a table, at each of its scales.
 
     Attributes:
-        groups: Groups of rows, such as architectures, that are averaged within a seed.
         row, against: Labels of rows; empty: those of the claim.
-        against_metric: How the row compared with is read, where otherwise: ``interpolate/mae`` beside
-            ``interpolate/mae@expectation``.
         after: Whether the line was added when its records had been seen.
         benchmark: In place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, whose
             ``ratio`` is a time over that of CE. It is divided by that of the line where ``over`` differs.
@@ -48,11 +45,8 @@ class CellSpec:
     task: str = MISSING
     table: str = ""
     metric: str = ""
-    block: int = 0
-    groups: list[str] = field(default_factory=lambda: [""])
     row: str = ""
     against: str = ""
-    against_metric: str = ""
     scales: list[str] = field(default_factory=list)
     after: bool = False
     benchmark: str = ""
@@ -100,16 +94,10 @@ def load_verdicts(path: Path = VERDICTS) -> VerdictsSpec:
                 continue
             cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
             table = table_spec(cell.table)
-            for group in cell.groups:
-                block = check_pair(_pair(cell, group), table, where)
-            column_of(block, cell.metric, where)
+            column_of(check_pair(cell, table, where), cell.metric, where)
             if lost := [scale for scale in cell.scales if scale not in table.scales]:
                 raise UserError(f"{where}.scales: table {cell.table!r} has no scale {lost[0]!r}")
     return spec
-
-
-def _pair(cell: CellSpec, group: str) -> PairSpec:
-    return PairSpec(cell.row, cell.against, cell.metric, group, cell.block)
 
 
 def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
@@ -221,24 +209,15 @@ class Verdict:
         return "; ".join(f"{each.value}: {', '.join(found[each])}" for each in Outcome if each in found)
 
 
-def _rows(cell: CellSpec, table: Table) -> list[dict[str, Row]] | None:
-    """The rows of each group by label; None where the table's scale does not have them."""
-    spec = table.spec.blocks[cell.block]
-    block = next((block for block in table.blocks if block.spec is spec), None)
-    if block is None:
-        return None
-    part = spec.scales[table.scale]
-    names = [part.labels.get(group, group) for group in cell.groups if not part.groups or group in part.groups]
-    return [{r.spec.label: r for r in block.rows if r.spec.group == name or r.spec.constant} for name in names] or None
-
-
 def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequence[RunRecord]) -> Cell | None:
-    if (rows := _rows(cell, table)) is None:
-        return None
     block, base_metric = table.spec.blocks[cell.block], cell.against_metric or cell.metric
+    made = next((each.rows for each in table.blocks if each.spec is block), None)
+    if made is None or not (rows := rows_by_label(cell.groups, block, table.scale, made)):
+        return None
     column = column_of(block, cell.metric, cell.table)
     wanted = table.spec.primary_of(table.scale)
-    primary = len(rows) == 1 and vars(_pair(cell, cell.groups[0])).items() <= vars(wanted).items()
+    same = all(getattr(cell, each.name) == getattr(wanted, each.name) for each in fields(PairSpec))
+    primary = same and not wanted.less
     band = wanted.band if primary else BAND
     own = [(each[cell.against].records, each[cell.row].records) for each in rows]
     here, others, found = _pooled(column, (base_metric, cell.metric), own, _replicated(rows, cell, records), band)
@@ -246,11 +225,13 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     if here and others:
         of_here, of_others = (f"n = {part.summary.n}: {part.short}" for part in (here, others))
         parts = f" (in this table {of_here}; in others {of_others})"
-    what = f"{_read(cell.row, cell.metric)} against {_read(cell.against, base_metric)}, {column.words.split(', ')[0]}"
+    what = (
+        f"{read_by(cell.row, cell.metric)} against {read_by(cell.against, base_metric)}, {column.words.split(', ')[0]}"
+    )
     names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
     models = ", ".join(dict.fromkeys(map(model_name, names)))
     place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
-    if found is None or found.summary.too_few:
+    if found is None or 0 < found.summary.n < 3:
         return Cell(cell, table.scale, place, what, None, Outcome.not_run)
     gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
     outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
@@ -299,11 +280,6 @@ def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
     shares = " and ".join(f"{mean:.2f}" for mean in means)
     part = min(means, default=1.0) < COVERED
     return f"; the numbers that were found hold {shares} of the probability" if part else ""
-
-
-def _read(label: str, metric: str) -> str:
-    reading = metric.partition("@")[2]
-    return f"{label} by {reading}" if reading else label
 
 
 def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:

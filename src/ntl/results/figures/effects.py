@@ -37,12 +37,9 @@ def sentence(found: Effects, base: str) -> str:
     """The effects over ``base`` in words: better, worse, equivalent, not significantly different."""
     words = {Outcome.supported: "Better than {}", Outcome.contradicted: "Worse than {}"}
     words |= {Outcome.equivalent: "Within 5% of {}", Outcome.inconclusive: "Not significantly different from {}"}
-    parts = []
-    for outcome, lead in words.items():
-        if losses := with_outcome(found, outcome):
-            texts = [f"{name_of(loss)} {found[loss].text}" for loss in losses]
-            parts.append(f"{lead.format(name_of(base))}: {'; '.join(texts)}.")
-    return " ".join(parts)
+    said = {lead: with_outcome(found, outcome) for outcome, lead in words.items()}
+    texts = {lead: "; ".join(f"{name_of(loss)} {found[loss].text}" for loss in losses) for lead, losses in said.items()}
+    return " ".join(f"{lead.format(name_of(base))}: {text}." for lead, text in texts.items() if text)
 
 
 def draw_seeds(source: Source) -> Drawing | None:
