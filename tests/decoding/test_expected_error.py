@@ -94,6 +94,14 @@ def test_raft_over_a_grid_and_by_hand() -> None:
         expected_error(values, masses, target, grid=[7.0])
 
 
+def test_crps_with_a_far_number_of_hardly_any_probability() -> None:
+    """Of 1 to 10 with a tenth each: E|X - 5.5| = 2.5 and E|X - X'| = 99/30. A sum of tenths is not quite 1."""
+    values = torch.tensor([[*range(1, 11), 4e20]], dtype=torch.float64)
+    masses = torch.tensor([[0.1] * 10 + [1e-39]], dtype=torch.float64).log()
+    found = expected_error(values, masses, torch.tensor([5.5], dtype=torch.float64), kind="crps", outside=0.0)
+    assert found.item() == pytest.approx(2.5 - 99 / 60)
+
+
 def test_what_a_narrow_search_leaves_out_has_no_gradient_that_is_not_finite() -> None:
     model = MODELS["decoder"]()
     for kind in KINDS:

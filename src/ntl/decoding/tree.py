@@ -178,8 +178,9 @@ def expected_error(
         error_E = (shares_EL * distance_EL).sum(1)
     if kind == "crps":
         sorted_EL, order_EL = values.sort(dim=1)
-        below_EL = shares_EL.gather(1, order_EL).cumsum(1)[:, :-1]
-        error_E = error_E - (below_EL * (1 - below_EL) * sorted_EL.diff(dim=1)).sum(1)
+        below_EL = (shares_by_value_EL := shares_EL.gather(1, order_EL)).cumsum(1)[:, :-1]
+        above_EL = shares_by_value_EL.flip(1).cumsum(1).flip(1)[:, 1:]  # 1 - below would round what is far away
+        error_E = error_E - (below_EL * above_EL * sorted_EL.diff(dim=1)).sum(1)
     return error_E - outside * log_masses.logsumexp(dim=1)
 
 
