@@ -98,12 +98,12 @@ figures: install ## rebuild results/figures from the published records
 notebooks: install ## run the notebooks and keep in them what they show
 	@$(RUN_PY) scripts/notebooks.py
 
-publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
+publish: install ## add a run's record to results/runs: make publish RUN=outputs/ID
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }
 	@$(RUN_PY) scripts/publish.py $(RUN)
 
-check-record: install ## whether a record can be published: make check-record RECORD=results/runs/ID.json
-	@test -n "$(RECORD)" || { echo "error: say which record: make check-record RECORD=results/runs/ID.json"; exit 2; }
+check-record: install ## whether a record can be published: make check-record RECORD=ID, or a file
+	@test -n "$(RECORD)" || { echo "error: say which record: make check-record RECORD=ID"; exit 2; }
 	@$(RUN_PY) scripts/publish.py --check $(RECORD)
 
 audit: install ## the known vulnerabilities of the installed packages

@@ -1,8 +1,11 @@
-"""Copy the record of a finished run into results/runs: `make publish RUN=<run id>`; check one: `make check-record`."""
+"""Add the record of a finished run to results/runs: `make publish RUN=<run id>`; check one: `make check-record`."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from migrate_records import migrated_run
 
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS, ROOT
@@ -18,41 +21,53 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; RUN is the JSON file of a record")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; RUN is a file of records, or the id of a published one"
+    )
     chosen = parser.parse_args(argv)
     if chosen.check:
-        check(list(map(Path, chosen.runs)), chosen.out)
+        check(chosen.runs, chosen.out)
         return
     from ntl.launch.publish import publish, publish_weights
-    from ntl.results.record import read_record
+    from ntl.results.record import find_run
 
-    for path in publish(chosen.runs, chosen.outputs, chosen.out, dirty=chosen.dirty):
-        print(path)
-        model = read_record(path).model
-        if weights := model.get("weights"):
-            parts = [f"{name} {text}" for name, text in [*weights.items(), *model.get("shape", {}).items()]]
-            print(f"  {model.get('parameters', 0):,} parameters from weights with {', '.join(parts)}")
+    with TemporaryDirectory() as place:
+        folders = [migrated_run(find_run(run, chosen.outputs), Path(place)) for run in chosen.runs]
+        for path, record in publish(map(str, folders), chosen.outputs, chosen.out, dirty=chosen.dirty):
+            print(f"{path}: {record.id}")
+            if weights := record.model.get("weights"):
+                parts = [f"{name} {text}" for name, text in [*weights.items(), *record.model.get("shape", {}).items()]]
+                print(f"  {record.model.get('parameters', 0):,} parameters from weights with {', '.join(parts)}")
     if chosen.weights:
         for path in publish_weights(chosen.runs, chosen.outputs, chosen.out.parent / "bases"):
             print(path)
 
 
-def check(paths: Sequence[Path], published: Path) -> None:
+def check(names: Sequence[str], published: Path) -> None:
     """Print which rows of tables each record fills. UserError: what is wrong with one of them."""
+    from ntl.config.settings import nearest
     from ntl.evaluation.evaluate import checked_record
     from ntl.results.check_record import check_record
-    from ntl.results.record import RECORD, load_records
+    from ntl.results.record import RECORD, load_records, read_records
     from ntl.system.errors import UserError
 
     records = load_records([published])
-    for path in paths:
-        if path.name == RECORD:
-            checked_record(path.parent)
-        faults, rows = check_record(path, records, ROOT)
-        if faults:
-            raise UserError(f"{path}: {'; '.join(faults)}.")
-        print(f"{path}: whole, and it fits the published records.")
-        print("\n".join(f"  fills {row}" for row in rows) or "  no row of a table asks for this run")
+    for name in names:
+        with TemporaryDirectory() as place:
+            path = Path(name)
+            if path.name == RECORD:
+                chosen = [checked_record(migrated_run(path.parent, Path(place)))]
+            else:
+                chosen = read_records(path) if path.is_file() else [each for each in records if each.id == name]
+        if not chosen:
+            hint = nearest(name, [each.id for each in records])
+            raise UserError(f"{name}: neither a file nor the id of a published record.{hint}")
+        for record in chosen:
+            faults, rows = check_record(record, records, ROOT)
+            if faults:
+                raise UserError(f"{name}: {record.id}: {'; '.join(faults)}.")
+            print(f"{record.id}: whole, and it fits the published records.")
+            print("\n".join(f"  fills {row}" for row in rows) or "  no row of a table asks for this run")
 
 
 if __name__ == "__main__":

@@ -110,10 +110,12 @@ def run_of(name: str, folder: Path) -> dict[str, Any]:
 
 
 def sources() -> dict[str, str]:
-    """File -> sha256, of what tables and figures are computed from; `.ci/run` makes these again, byte for byte."""
-    folders = [ROOT / "results" / name for name in ("runs", "benchmarks")]
-    paths = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".json", ".csv"))
-    return {path.relative_to(ROOT).as_posix(): sha256(path.read_bytes()) for path in paths}
+    """File, or id of a record -> sha256, of what tables and figures are computed from, which `.ci/run` makes again."""
+    paths = [path for path in (ROOT / "results" / "benchmarks").rglob("*") if path.suffix in (".json", ".csv")]
+    records = (ROOT / "results" / "runs").glob("*.jsonl")
+    lines = [line for path in records for line in path.read_text(encoding="utf-8").split("\n") if line]
+    found = {path.relative_to(ROOT).as_posix(): sha256(path.read_bytes()) for path in sorted(paths)}
+    return found | {json.loads(line)["id"]: sha256(line.encode()) for line in lines}
 
 
 def ids(tables: Iterable[str]) -> dict[str, list[str]]:

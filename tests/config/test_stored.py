@@ -9,10 +9,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, run_id
-from ntl.config.composition import SCHEMAS, from_values, read_config
+from ntl.config.composition import from_values, read_config
 from ntl.config.folders import choices
-from ntl.config.settings import describe
-from ntl.config.targets import DROPPED, locate, migrate_targets
+from ntl.config.targets import locate
 
 
 @pytest.fixture
@@ -96,44 +95,10 @@ def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:
         from_values({**values, "invented": 1}, "here")
 
 
-def test_what_moved_is_found_by_the_name_of_its_day(composed, written) -> None:
-    folder = written("model=xval_tiny")
-    text = (folder / "config.yaml").read_text()
-    moves = {
-        "ntl.objectives.number_heads.": "ntl.training.objectives.masked_number.",
-        "data.collate.": "data.number_collate.",
-        "data.sets.": "data.",
-    }
-    for now, then in moves.items():
-        assert now in text
-        text = text.replace(now, then)
-    (folder / "config.yaml").write_text(text)
-    stored, config = read_config(folder), composed("model=xval_tiny")
-    assert (stored.objective, type(stored.objective)) == (config.objective, type(config.objective))
-    assert (stored.dataset._target_, run_id(stored)) == (config.dataset._target_, run_id(config))
-
-
 def test_every_target_of_the_published_records_is_there() -> None:
     stored: set[str] = set()
-    for path in (Path(__file__).resolve().parents[2] / "results" / "runs").rglob("*.json"):
-        stored.update(re.findall(r'"(?:_target_|collator)": ?"([^"]+)"', path.read_text(encoding="utf-8")))
-    assert "ntl.data.number_collate.masked_number_collator" in stored
+    for path in (Path(__file__).resolve().parents[2] / "results" / "runs").glob("*.jsonl"):
+        stored.update(re.findall(r'"(?:_target_|collator)":"([^"]+)"', path.read_text(encoding="utf-8")))
+    assert "ntl.data.collate.masked_number_collator" in stored
     for name in stored:
-        assert locate(migrate_targets({"_target_": name})["_target_"]) is not None
-
-
-def test_a_withdrawn_setting_is_left_out_of_a_stored_config(composed, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = composed("loss=ntl_was", "beside=expectation")
-    values: Any = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
-    for group in (values["trainer"], values["loss"]["number"], values["decoding"], values["beside"]["expectation"]):
-        group["gone"] = "keep"
-    with pytest.raises(UserError, match=r"gone' not in|written by another version"):
-        from_values(values, "here")
-    monkeypatch.setattr("ntl.config.targets.DROPPED", ("trainer.gone", "loss.number.gone", "decoding.gone"))
-    stored = from_values(values, "here")
-    assert (stored, run_id(stored)) == (config, run_id(config))
-
-
-def test_no_setting_of_today_is_withdrawn() -> None:
-    rows = [describe(schema, f"{path.partition('/')[0]}.") for path, schema in SCHEMAS.items()]
-    assert {name for each in rows for name, _ in each}.isdisjoint(DROPPED)
+        assert locate(name) is not None

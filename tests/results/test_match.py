@@ -22,14 +22,21 @@ def plan(row: RowSpec, **changes):
     return plan_block(block(row, **changes), "tiny", "here")[0]
 
 
-def test_a_record_belongs_to_the_row_that_composes_its_id(make_record) -> None:
+def test_a_record_belongs_to_the_row_with_its_settings_whatever_its_name(make_record) -> None:
     records = [make_record("ntl_was", 1, {}), make_record("ntl_was", 2, {}, weight=0.8), make_record("ce", 1, {})]
     assert row_records(plan(WAS), records) == {1: records[0]}
     assert row_records(plan(CE), records) == {1: records[2]}
     # What changes no id, or repeats what the config says, makes no other row.
     row = replace(WAS, overrides=["loss=ntl_was", "loss.weight=3e-1", "probe_steps=50", "model=gpt2_tiny"])
     assert row_records(plan(row), records) == {1: records[0]}
-    assert row_records(plan(WAS), [replace(records[0], id=f"{records[0].id[:-1]}x")]) == {}
+    renamed = replace(records[0], id=f"{records[0].id[:-1]}x")
+    assert row_records(plan(WAS), [renamed]) == {1: renamed}
+    with pytest.raises(UserError, match=r"two records, .* remove one"):
+        row_records(plan(WAS), [records[0], renamed])
+    # A setting that is younger than a record had its default then.
+    for name in ("num_workers", "lr"):
+        config = renamed.config | {"trainer": {k: v for k, v in renamed.config["trainer"].items() if k != name}}
+        assert bool(row_records(plan(WAS), [replace(renamed, config=config)])) is (name == "num_workers")
 
 
 def test_a_record_is_decoded_as_its_row_says(make_record) -> None:

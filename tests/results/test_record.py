@@ -17,20 +17,17 @@ from hypothesis.extra.numpy import arrays
 from rows import record as small_record
 
 from ntl.config import UserError
-from ntl.config.folders import RESULTS
 from ntl.results import RunRecord, load_records, pack_bits, read_record, thin_curve, unpack_bits, write_record
-from ntl.results.record import dumps, pack_errors, to_json, unpack_errors
+from ntl.results.record import SCHEMA, dumps, pack_errors, read_records, to_json, unpack_errors
 
-GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
+GOOD = {"schema": SCHEMA, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
 
 
 def test_a_published_record_comes_back_and_keeps_to_its_size(tmp_path: Path, published: list[RunRecord]) -> None:
-    paths = sorted((RESULTS / "runs").rglob("*.json"))
-    assert len(published) == len(paths) > 100
-    for path in paths[::50]:
-        record = read_record(path)
-        assert read_record(write_record(tmp_path / path.name, record)) == record
-        aside = ("curves", "correct", "errors", "worst", "typical", "mistakes")
+    assert len(published) > 900
+    for record in published[::50]:
+        assert read_record(write_record(tmp_path / record.id, record)) == record
+        aside = ("curves", "correct", "errors", "worst", "typical")
         assert len(dumps({key: value for key, value in to_json(record).items() if key not in aside})) < 12 * 1024
 
 
@@ -47,21 +44,20 @@ def test_metrics_keep_ten_digits_and_groups_five() -> None:
     assert payload["groups"] == {"test": {"columns": ["accuracy", "count"], "rows": {"3x2": [0.66667, 500]}}}
 
 
-def test_a_term_that_the_loss_lacks_is_not_read_as_zero(tmp_path: Path) -> None:
-    """Records of older versions have 0.0 there; a resumed run may have both."""
-    zeros = [[100, 0.0], [200, 0.0]]
-    record = small_record(config={"loss": {"name": "ce", "number": None}, "model": {"head": "lm"}})
-    path = write_record(tmp_path / "a.json", record)
-    curves = {"loss": [[100, 1.5]], "ntl": zeros, "eval_ce": zeros, "eval_ntl": [[100, 0.0], [200, 0.25]]}
-    metrics = {"validation/ce": 0.0, "validation/ntl": 0.0, "test/mae": 0.0}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"curves": curves, "metrics": metrics}))
-    read = read_record(path)
-    assert read.curves == {"loss": [[100, 1.5]], "eval_ce": zeros, "eval_ntl": [[200, 0.25]]}
-    assert read.metrics == {"validation/ce": 0.0, "test/mae": 0.0}
-    # Published again it is the same record, and its file stays as it is.
-    before = path.read_bytes()
-    assert write_record(path, read) == path
-    assert path.read_bytes() == before
+def test_a_line_among_those_of_a_data_set(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for name in ("b", "c", "a"):
+        assert write_record(path, small_record(id=name)) == path
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    write_record(path, small_record(id="b"))
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    with pytest.raises(UserError, match=r"a\.jsonl: a different record is there"):
+        write_record(path, small_record(id="b", seed=2))
+    write_record(path, small_record(id="b", worst={"test": [{"error": 1.0}]}))  # of PUBLISHED_ALONE
+    assert [(record.id, bool(record.worst)) for record in read_records(path)] == [("a", 0), ("b", 1), ("c", 0)]
+    path.write_text(path.read_text() + "{\n")
+    with pytest.raises(UserError, match=r"a\.jsonl:4: broken JSON"):
+        load_records([tmp_path])
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
@@ -88,10 +84,11 @@ def test_writing_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{\n\n'", r"record\.json:3: broken JSON"),
+        ("{\n\n'", r"record\.json:1: broken JSON"),
         ("[]", "not a whole run record"),
-        (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
-        (json.dumps({"schema": 1, "config": {}}), "not whole, restore it or run again: id: it is missing"),
+        (json.dumps({**GOOD, "schema": 3}), r"written by another ntl \(record schema 3, here 2\): upgrade"),
+        ('{"schema":1,\n"id":"a"}\n', r"\(record schema 1, here 2\): commit 3eb73725 reads it"),
+        (json.dumps({"schema": 2, "config": {}}), "not whole, restore it or run again: id: it is missing"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not whole, .*: metrics.test/mae: '1' does not fit float"),
         (json.dumps({**GOOD, "metrics": {"test/mae": 10**400}}), "metrics.test/mae: '10{39}' does not fit float"),
         (json.dumps({**GOOD, "curves": {"loss": [[4, 10**400]]}}), "not a whole run record"),

@@ -19,7 +19,6 @@ from ntl.config.identity import contents_of, plain, read_contents, run_id, setti
 from ntl.config.legality import validate
 from ntl.config.model import check_type, describe_weights
 from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
-from ntl.config.targets import migrate_targets
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
 
@@ -330,7 +329,7 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
     """
     node = OmegaConf.structured(root.Config)
     try:
-        for key, value in migrate_targets(values).items():
+        for key, value in values.items():
             if key == "beside":
                 for name, reading in value.items():
                     OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))
@@ -341,7 +340,7 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
             _set(node, overrides)
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
-        why = "" if overrides else "; written by another version of ntl?"
+        why = "" if overrides else "; written by another version of ntl? Commit 3eb73725 reads what is older."
         raise UserError(f"{where}: {str(error).splitlines()[0]}{why}") from error
     assert isinstance(config, root.Config)
     return config

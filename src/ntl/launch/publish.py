@@ -11,7 +11,7 @@ from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import PREDICTIONS, checked_record, wrong_answers
 from ntl.evaluation.scores import score_predictions
-from ntl.results.record import PUBLISHED_ALONE, RECORD, RunRecord, find_run, read_record, write_record
+from ntl.results.record import PUBLISHED_ALONE, RECORD, RunRecord, find_run, load_records, published_file, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
@@ -35,8 +35,8 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
         return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
 
 
-def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
-    """Copy the records of finished runs to ``<out>/<id>.json``, with their worst answers if these may be published.
+def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[tuple[Path, RunRecord]]:
+    """Add the records of finished runs to ``<out>/DATASET.jsonl``, with their worst answers if these may be published.
 
     All are checked first. UserError: as of ``checked_record``, a different record is there under that id, the run was
     started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
@@ -52,17 +52,18 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         )
     for path, record in zip(paths, records, strict=True):
         _check_scores(path, record)
+    known = {record.id: record for record in load_records([out])}
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
-        published = out / f"{record.id}.json"
-        kept = read_record(published) if published.is_file() else None
-        fields = {name: getattr(kept, name, {}) for name in PUBLISHED_ALONE}  # a run's own may be of any answers
+        fields = {
+            name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE
+        }  # a run's own may be of any answers
         try:
             fields |= {} if fields["worst"] else _wrong_answers(path.parent)
         except UserError as error:
             print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", out):
-        return [write_record(out / f"{record.id}.json", record) for record in records]
+        return [(write_record(published_file(out, record), record), record) for record in records]
 
 
 def _check_scores(path: Path, record: RunRecord) -> None:

@@ -6,43 +6,35 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ntl.config.composition import compose, from_values
-from ntl.config.identity import recorded, run_id
+from ntl.config.composition import compose
+from ntl.config.identity import recorded
 from ntl.results.match import leaves, plan_table, row_name, row_records
-from ntl.results.record import RECORD, RunRecord, read_record, unpack_bits, with_weights_of
+from ntl.results.record import RunRecord, unpack_bits, with_weights_of
 from ntl.results.spec import load_table_spec, table_names
 
 PACKAGES = ("python", "ntl", "torch", "transformers", "tokenizers")
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
-def check_record(path: Path, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
+def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
     """What is wrong with a record, and the rows of tables that it fills, a line each.
 
     Args:
-        path: the JSON file, ``<id>.json``, or ``record.json`` in the folder of a run.
-        published: the records that it would stand beside.
+        published: the records that it would stand beside, or stands beside.
         root: a checkout of the repository, which has the commit of the run.
 
-    UserError: the file is no record, or its overrides are refused.
+    UserError: its overrides are refused.
     """
-    record = read_record(path)
     others = [each for each in published if each.id != record.id]
     rows = list(_rows(record, others))
-    faults = [*_faults(path, record, others, root), *(line for _, line in rows if line)]
+    faults = [*_faults(record, others, root), *(line for _, line in rows if line)]
     return faults, [name for name, _ in rows]
 
 
-def _faults(path: Path, record: RunRecord, published: Sequence[RunRecord], root: Path) -> Iterator[str]:
-    if path.name not in (RECORD, f"{record.id}.json"):
-        yield f"the file is not named {record.id}.json"
-    # The overrides give the config, and the config the id and the seed.
+def _faults(record: RunRecord, published: Sequence[RunRecord], root: Path) -> Iterator[str]:
+    # The overrides give the config and the seed.
     config = compose(record.overrides)
-    given = with_weights_of(record, config)
-    # Weights that lie here have the hash of their files as their id; a record names that of its own.
-    if run_id(config if run_id(config) == record.id else given) != record.id:
-        yield f"its overrides give the id {run_id(given)}"
-    now, then = leaves(recorded(given)), leaves(recorded(from_values(record.config, record.id)))
+    now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
     has_chosen = config.decoding.name == "auto" and "readings" in record.model
     for key in sorted(set(now) & set(then)):
         if now[key] != then[key] and not (has_chosen and key.startswith("decoding.")):

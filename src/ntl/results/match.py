@@ -1,4 +1,4 @@
-"""From the rows of a table to the runs they need, and to the records of these runs, by their ids."""
+"""From the rows of a table to the runs they need, and to the records of these runs, by their settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,10 +6,11 @@ from functools import cache
 from typing import Any
 
 from ntl.config.decoding import DecodingConfig
-from ntl.config.identity import NOT_RECORDED, plain, run_id
+from ntl.config.identity import COMPUTED, NOT_RECORDED, plain, recorded
 from ntl.config.root import Config
+from ntl.config.trainer import DERIVED, LOSS
 from ntl.results.effects import LEVEL, Effect, Seeds, Summary, effect, summarize
-from ntl.results.record import WEIGHTS, RunRecord, with_weights_of
+from ntl.results.record import RunRecord
 from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
@@ -178,38 +179,53 @@ def _composed(overrides: tuple[str, ...]) -> Config:
     return compose(overrides)
 
 
+def identity_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a record's config: dotted key -> value of each setting that decides the result."""
+    trainer = values.get("trainer", {})
+    groups = [*COMPUTED, "base", *(["decoding"] if trainer.get("best", "") not in ("", LOSS) else [])]
+    idle = {f"trainer.{steps}" for given, steps in DERIVED.items() if trainer.get(given)}
+    idle |= {"model.file", "decoding.interval_rows", "decoding.interval_scale"}
+    found = leaves({group: values.get(group, "") for group in groups})
+    return {key: value for key, value in found.items() if key not in idle}
+
+
 @cache
-def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
-    """The config of a row's run, and its id. Seeds share one composition, but for a base, which has their seed."""
+def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, dict[str, Any], dict[str, Any]]:
+    """The config of a row's run, its ``identity_fields``, and their defaults.
+
+    Seeds share one composition, but for a base, which has their seed.
+    """
     if any(word.startswith("base=") for word in overrides):
         config = _composed((*overrides, f"seed={seed}"))
     else:
         config = replace(_composed((*overrides, f"seed={ANY_SEED}")), seed=seed)
         if getattr(config.dataset, "seed", None) == ANY_SEED:  # the run's seed draws the data
             config = replace(config, dataset=replace(config.dataset, seed=seed))
-    return config, run_id(config)
+    usual = {group: plain(type(getattr(config, group))()) for group in (*COMPUTED, "decoding")}
+    return config, identity_fields(recorded(config)), leaves(usual)
 
 
 def _is_run(record: RunRecord, plan: RowPlan) -> bool:
-    # Without what changes no id, and in one order: rows then share what they have in common.
+    # Without what changes no result, and in one order: rows then share what they have in common.
     beside = tuple(word for word in plan.overrides if word.startswith("beside"))
     words = [word for word in computing(plan.overrides) if word not in beside]
     words += [word for word in plan.overrides if word.startswith("data_dir=")]
-    config, name = _of_seed(tuple(words), record.seed)
-    typed = {override_key(word) for word in (*plan.overrides, *record.overrides)}
-    if config.model.pretrained and not typed & {f"{group}.path" for group in WEIGHTS}:
-        name = run_id(with_weights_of(record, config))
+    config, now, usual = _of_seed(tuple(words), record.seed)
+    paths, typed = {"model.path", "tokenizer.path"}, map(override_key, (*plan.overrides, *record.overrides))
+    keys = now.keys() - (paths if config.model.pretrained and paths.isdisjoint(typed) else set())
+    then = identity_fields(record.config)
+    # A setting that is younger than a record had its default then.
+    same = then.keys() <= now.keys() and all(now[key] == then.get(key, usual.get(key)) for key in keys)
     decoded = record.config.get("decoding", {}).get("name") == config.decoding.name
     wanted = plain(config.beside) | (plain(_composed(beside).beside) if beside else {})
-    return record.id == name and decoded and not lacking_readings(record.config, wanted)
+    return same and decoded and not lacking_readings(record.config, wanted)
 
 
 def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """The records of a row's runs by seed: those with the id of the composed row, which were decoded as it says.
+    """The records of a row's runs by seed: those with the settings of the composed row, which were decoded as it says.
 
-    Composition adds the local folder of published weights (``model.path``), whose content is part of the id, where
-    there is one. A row that says no path is the run of these weights wherever they lie: its id is computed with the
-    ``path`` that the record has. UserError: two records for one seed.
+    Composition adds the local folder of published weights (``model.path``), whose content is a setting, where there is
+    one. A row that says no path is the run of these weights wherever they lie. UserError: two records for one seed.
     """
     found: dict[int, RunRecord] = {}
     for record in records:

@@ -1,7 +1,8 @@
-"""The record of one run: everything a table, a figure or a paired test needs, in one small JSON file.
+"""The record of one run: everything a table, a figure or a paired test needs, in one line of JSON.
 
-Published records are ``results/runs/*.json``, local ones ``outputs/*/record.json``. 20,000 test answers must fit in a
-few kilobytes: packed bytes stand in base85, whose alphabet needs no escape in JSON, behind a mark and a colon.
+Published records are the lines of ``results/runs/DATASET.jsonl``, sorted by id, local ones ``outputs/*/record.json``.
+20,000 test answers must fit in a few kilobytes: packed bytes stand in base85, whose alphabet needs no escape in JSON,
+behind a mark and a colon.
 """
 
 import base64
@@ -21,7 +22,7 @@ import numpy as np
 from ntl.config.identity import run_id
 from ntl.config.root import Config
 from ntl.config.settings import nearest
-from ntl.config.targets import check_name, migrate_targets
+from ntl.config.targets import check_name
 from ntl.evaluation.metrics import metric_of
 from ntl.results.spec import typed
 from ntl.system.errors import UserError, one_line_errors
@@ -29,7 +30,7 @@ from ntl.system.files import regular, write_atomically
 from ntl.system.secrets import redacted
 
 RECORD = "record.json"
-SCHEMA = 1
+SCHEMA = 2
 DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
 WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
@@ -51,7 +52,7 @@ class RunRecord:
     that have more tokens than any training example}}``. rules: the version of every answer rule behind the metrics.
     In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
     "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
-    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, and ``digit_histograms``, too.
+    alone.
     errors: ``{"test": pack_errors(...), "test@median": ...}``, of each reading, also of validation where there are
     several, for the same 1,000 rows of a split in every run (``sample_key``), in the order of its file.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
@@ -84,23 +85,11 @@ class RunRecord:
     curves: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    digit_histograms: Json = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
     worst: dict[str, list[Json]] = field(default_factory=dict)
     typical: dict[str, list[Json]] = field(default_factory=dict)
-    mistakes: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
-        has_ntl = self.config.get("loss", {}).get("number", "") is not None
-        absent = ["ntl"] * (not has_ntl) + ["ce"] * (self.config.get("model", {}).get("head") == "regression")
-        names = {f"validation/{name}" for name in absent}
-        self.metrics = {key: value for key, value in self.metrics.items() if value != 0 or key not in names}
-        series = {name for each in absent for name in (each, f"eval_{each}")}
-        kept = {name: [point for point in self.curves.get(name, ()) if point[1] != 0] for name in series}
-        self.curves = {key: kept.get(key, points) for key, points in self.curves.items() if kept.get(key, True)}
 
     @property
     def scored_step(self) -> int:
@@ -159,7 +148,7 @@ def _first_below(points: Sequence[Any], threshold: float) -> int | None:
 
 
 # Fields that are read from the predictions as a record is published.
-PUBLISHED_ALONE = ("worst", "typical", "mistakes")
+PUBLISHED_ALONE = ("worst", "typical")
 
 
 def jsonable(value: Any, digits: int | None = None) -> Any:
@@ -188,26 +177,17 @@ def to_json(record: RunRecord) -> Json:
 
 
 def dumps(payload: Json) -> str:
-    """One line a key and one a metric: small, and a change of one metric is a change of one line."""
-    lines = []
-    for key, value in payload.items():
-        if key == "metrics" and value:
-            inner = ",\n".join(f"{json.dumps(name)}:{json.dumps(number)}" for name, number in value.items())
-            lines.append(f'"metrics":{{\n{inner}}}')
-        else:
-            lines.append(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'), ensure_ascii=False)}")
-    return "{" + ",\n".join(lines) + "}\n"
+    """One line, without its end."""
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
 
 
-def read_record(path: Path | str) -> RunRecord:
-    """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
+def _parsed(line: str, where: str) -> RunRecord:
     try:
-        with one_line_errors("read", Path(path)):
-            values = json.loads(regular(Path(path)).read_text(encoding="utf-8"))
-        if (schema := values.pop("schema")) > SCHEMA:
-            raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
-        values["config"] = migrate_targets(values["config"])
-        record: RunRecord = typed(RunRecord, values, f"{path}: not whole, restore it or run again")
+        schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
+        if schema != SCHEMA:
+            told = "commit 3eb73725 reads it, see scripts/migrate_records.py" if schema < SCHEMA else "upgrade"
+            raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
+        record: RunRecord = typed(RunRecord, values, f"{where}: not whole, restore it or run again")
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
         for split, packed in record.correct.items():
             if count := record.metrics.get(f"{split}/count"):
@@ -215,34 +195,52 @@ def read_record(path: Path | str) -> RunRecord:
         for points in record.curves.values():
             np.asarray(points, dtype=np.float64)
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
+        raise UserError(f"{where}: broken JSON ({error.msg}): restore the file or run again") from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, zlib.error) as error:
-        raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
-    check_name(record.id, f"{path}: id")
+        raise UserError(f"{where}: not a whole run record ({error}): restore the file or run again") from error
+    check_name(record.id, f"{where}: id")
     return record
 
 
-def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
-    """Write a record once and atomically, without the secrets of the environment in its settings.
+def read_records(path: Path | str) -> list[RunRecord]:
+    """The records in a file, a line each. One-line UserError where one is broken, incomplete or of another schema."""
+    with one_line_errors("read", Path(path)):
+        text = regular(Path(path)).read_text(encoding="utf-8")
+    return [_parsed(line, f"{path}:{number}") for number, line in enumerate(text.rstrip("\n").split("\n"), start=1)]
 
-    The same record again adds fields of ``PUBLISHED_ALONE``, and changes nothing else. A different record under that
-    path is a UserError unless ``overwrite``.
+
+def read_record(path: Path | str) -> RunRecord:
+    """The record in a file of one. UserError as of ``read_records``."""
+    return read_records(path)[0]
+
+
+def published_file(folder: Path, record: RunRecord) -> Path:
+    """The file of the record's data set in a folder of published ones."""
+    check_name(name := str(record.config["dataset"]["name"]), f"{record.id}: dataset.name")
+    return folder / f"{name}.jsonl"
+
+
+def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
+    """Write a record atomically, without the secrets of the environment in its settings.
+
+    A ``.jsonl`` file gets it as one of its lines, sorted by id; any other file has one. The same record again adds
+    fields of ``PUBLISHED_ALONE``, and changes nothing else. Another one in its place is a UserError unless
+    ``overwrite``.
     """
-    path = Path(path)
-    payload = to_json(record)
+    path, payload = Path(path), to_json(record)
     payload.update({name: redacted(payload[name]) for name in ("config", "overrides")})
-    if path.exists() and not overwrite:
-        try:
-            # Read and written again: an older file may hold more digits.
-            old = to_json(read_record(path))
-        except UserError:
-            old = {}
-        added = [name for name in PUBLISHED_ALONE if name in payload and name not in old]
-        if dumps(old) != dumps({name: value for name, value in payload.items() if name not in added}):
+    lines = {*path.read_text(encoding="utf-8").split("\n")} - {""} if path.exists() else set[str]()
+    head = dumps({"schema": SCHEMA, "id": record.id}).replace("}", ",")
+    old = {line for line in lines if path.suffix != ".jsonl" or line.startswith(head)}
+    if old and not overwrite:
+        # Read and written again: it may hold more digits.
+        known = to_json(_parsed(min(old), str(path))) if len(old) == 1 else {}
+        added = [name for name in PUBLISHED_ALONE if name in payload and name not in known]
+        if dumps(known) != dumps({name: value for name, value in payload.items() if name not in added}):
             raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
         if not added:
             return path
-    write_atomically(path, dumps(payload))
+    write_atomically(path, "".join(f"{line}\n" for line in sorted({*lines - old, dumps(payload)})))
     return path
 
 
@@ -276,7 +274,7 @@ def pack_errors(errors: np.ndarray) -> str:
 
 def unpack_errors(text: str) -> np.ndarray:
     """The ``(N,)`` float32 errors of :func:`pack_errors`. ValueError for another text."""
-    count, *planes = text.removeprefix("z:").split(":")  # older records begin with z:
+    count, *planes = text.split(":")
     raw = b"".join(zlib.decompress(base64.b85decode(plane), -15) for plane in planes)
     halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, int(count)).T.copy().view("<u2").reshape(-1)
     return (halves.astype(np.uint32) << 16).view(np.float32)
@@ -346,7 +344,7 @@ def run_record(folder: Path, *, renamed: bool = False) -> RunRecord:
 
 
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
-    """The records of run folders, and those of all runs in folders of runs or of records, sorted by id.
+    """The records of run folders, and those of all runs in folders of runs or of files of records, sorted by id.
 
     A folder that does not exist holds none. Of two records with one id the one with more decodings is taken, then the
     one of a run folder. UserError as of ``run_record``.
@@ -354,11 +352,11 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     found: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
     for folder in map(Path, folders):
         runs = [folder / RECORD] if (folder / RECORD).is_file() else [*folder.glob(f"*/{RECORD}")]
-        for path in runs or folder.glob("*.json"):
-            record = run_record(path.parent) if path.name == RECORD else read_record(path)
-            precedence = len(record.config.get("beside", {})), path.name == RECORD
-            if record.id not in found or precedence > found[record.id][0]:
-                found[record.id] = precedence, record
+        for path in runs or folder.glob("*.json*"):
+            for record in [run_record(path.parent)] if runs else read_records(path):
+                precedence = len(record.config.get("beside", {})), bool(runs)
+                if record.id not in found or precedence > found[record.id][0]:
+                    found[record.id] = precedence, record
     return [found[key][1] for key in sorted(found)]
 
 

@@ -1,0 +1,123 @@
+"""Records of commit 3eb73725 and before, a JSON file each, as lines of DATASET.jsonl in today's words.
+
+python scripts/migrate_records.py FOLDER --out results/runs
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ntl.config.cli import Parser, report
+from ntl.config.folders import RESULTS
+
+# A pattern of old dotted paths -> the present one.
+MOVED = {
+    r"ntl\.data\.(sets\.)?(polynomial|star_graph|induction|key_values|needle)\.": "ntl.data.sets.generated.",
+    r"ntl\.data\.(sets\.)?arithmetic\.|ntl\.data\.mathematics\.": "ntl.data.sets.mathematics.",
+    r"ntl\.data\.(multiplication|noisy_numbers)\.": r"ntl.data.sets.\1.",
+    r"ntl\.data\.(sets\.)?(gsm8k|multirc|rjokes|packaged)\.": "ntl.data.sets.official.",
+    r"ntl\.data\.number_collate\.": "ntl.data.collate.",
+    r"ntl\.models\.(causal|gpt2|t5)\.build$": r"ntl.models.pretrained.build_\1",
+    r"ntl\.models\.causal\.": "ntl.models.pretrained.",
+    r"ntl\.models\.regression\.(build_\w+)": r"ntl.models.pretrained.\1_regression",
+    r"ntl\.training\.objectives\.(mtp|next_token)\.": r"ntl.objectives.\1.",
+    r"ntl\.training\.objectives\.(masked_number|regression)\.": "ntl.objectives.number_heads.",
+}
+DROPPED = ("code", "tracking._target_", "tokenizer.max_place")  # withdrawn settings
+UNREAD = ("digit_histograms", "mistakes")  # fields of records
+Json = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the files that were written. UserError: a broken record, or another one under its id."""
+    from ntl.system.files import write_text
+
+    parser = Parser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="with ID.json, a file a record")
+    parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
+    chosen = parser.parse_args(argv)
+    files: dict[Path, list[str]] = {}
+    for path in sorted(chosen.folder.glob("*.json"), key=lambda path: path.stem):
+        values = migrate(json.loads(path.read_text(encoding="utf-8")))
+        target = chosen.out / f"{values['config']['dataset']['name']}.jsonl"
+        files.setdefault(target, []).append(_line(values))
+    for path, lines in files.items():
+        write_text(path, "".join(lines))
+        print(f"{path}: {len(lines)} records")
+
+
+def migrated_run(folder: Path, place: Path) -> Path:
+    """The folder of a run as today's version would have it: itself, or a copy in ``place``, which links to the rest."""
+    from ntl.config.folders import read_yaml
+    from ntl.results.record import RECORD
+    from ntl.system.files import write_atomically
+
+    record, config = folder / RECORD, folder / "config.yaml"
+    if not record.is_file() or not record.read_text(encoding="utf-8").startswith('{"schema":1,'):
+        return folder
+    target = place / folder.absolute().name
+    target.mkdir()
+    for path in folder.iterdir():
+        if path not in (record, config):
+            (target / path.name).symlink_to(path.absolute())
+    write_atomically(target / RECORD, _line(migrate(json.loads(record.read_text(encoding="utf-8")))))
+    if config.is_file():  # JSON is YAML
+        write_atomically(target / config.name, json.dumps(migrate_config(read_yaml(config))))
+    return target
+
+
+def migrate(values: Json) -> Json:
+    """A record with a value of each setting of today, and without a term that its loss lacks: 0.0 reads as perfect."""
+    from ntl.config.composition import from_values
+    from ntl.config.decoding import DecodingConfig
+    from ntl.config.identity import recorded
+    from ntl.results.record import SCHEMA
+
+    given = values["config"]
+    config = from_values(migrate_config(given), values["id"])
+    usual = vars(DecodingConfig())
+    for name, reading in config.beside.items():
+        for field in fields(reading):  # one that is younger had its default then, or was off: empty, 0 or false
+            if field.name not in {**given["beside"][name], **usual}:
+                setattr(reading, field.name, type(getattr(reading, field.name))())
+    absent = ["ntl"] * (config.loss.number is None) + ["ce"] * (config.model.head == "regression")
+    series = {name for each in absent for name in (each, f"eval_{each}")}
+    kept = {
+        key: [each for each in points if key not in series or each[1] != 0] for key, points in values["curves"].items()
+    }
+    return {
+        **{key: value for key, value in values.items() if key not in UNREAD},
+        "schema": SCHEMA,
+        "config": recorded(config),
+        "metrics": {
+            k: v for k, v in values["metrics"].items() if v != 0 or k not in {f"validation/{x}" for x in absent}
+        },
+        "curves": {key: points for key, points in kept.items() if points or key not in series},
+        "errors": {key: text.removeprefix("z:") for key, text in values["errors"].items()},
+    }
+
+
+def migrate_config(values: Any, path: str = "") -> Any:
+    """A stored config in today's names. ``path`` is the dotted key of the values."""
+    if isinstance(values, Mapping):
+        inside = {key: f"{path}.{key}".lstrip(".") for key in values}
+        return {key: migrate_config(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
+    if isinstance(values, list):
+        return [migrate_config(each) for each in values]
+    if path.rpartition(".")[2] not in ("_target_", "collator"):
+        return values
+    return next((re.sub(old, now, values) for old, now in MOVED.items() if re.match(old, values)), values)
+
+
+def _line(values: Json) -> str:
+    from ntl.results.record import dumps
+
+    return f"{dumps(values)}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(report(main))
