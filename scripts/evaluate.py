@@ -10,6 +10,22 @@ from ntl.evaluation.metrics import RULE_OPTIONS
 from ntl.system.errors import UserError
 
 
+def find_predictions(run: str, outputs: Path, *, force: bool = False) -> Path:
+    """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id.
+
+    UserError also as of ``checked_record``, unless ``force``, where a record is beside it.
+    """
+    from ntl.evaluation.evaluate import PREDICTIONS
+    from ntl.results.record import RECORD, checked_record, find_run
+
+    path = Path(run) if Path(run).is_file() else find_run(run, outputs) / PREDICTIONS
+    if not path.is_file():
+        raise UserError(f"{path.parent}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
+    if path.name == PREDICTIONS and path.with_name(RECORD).is_file() and not force:
+        checked_record(path)
+    return path
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input.
 
@@ -33,11 +49,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--worst {chosen.worst}: must be 1 or more; leave it out for the metrics.")
     if chosen.worst and chosen.rule:
         raise UserError(f"--rule {chosen.rule}: --worst sorts by the rule default; leave one of the two out.")
-    from ntl.evaluation.evaluate import find_predictions, print_metrics, print_worst
+    from ntl.evaluation.evaluate import print_metrics, print_worst
+    from ntl.results.record import RECORD, read_record
 
     path = find_predictions(chosen.run, chosen.outputs, force=chosen.force)
     if chosen.worst:
-        print_worst(path, chosen.worst, as_json=chosen.json)
+        record = path.with_name(RECORD)
+        files = read_record(record).data.get("files") if record.is_file() else None
+        print_worst(path, chosen.worst, files, as_json=chosen.json)
     else:
         print_metrics(path, as_json=chosen.json, rule=chosen.rule)
 

@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def check(names: Sequence[str], published: Path) -> None:
     """Print which rows of tables each record fills. UserError: what is wrong with one of them."""
     from ntl.config.settings import nearest
-    from ntl.evaluation.evaluate import checked_record
+    from ntl.evaluation.evaluate import PREDICTIONS
     from ntl.results.check_record import check_record
-    from ntl.results.record import RECORD, load_records, read_records
+    from ntl.results.record import RECORD, checked_record, load_records, read_records
     from ntl.system.errors import UserError
 
     records = load_records([published])
@@ -56,7 +56,7 @@ def check(names: Sequence[str], published: Path) -> None:
         with TemporaryDirectory() as place:
             path = Path(name)
             if path.name == RECORD:
-                chosen = [checked_record(migrated_run(path.parent, Path(place)))]
+                chosen = [checked_record(migrated_run(path.parent, Path(place)) / PREDICTIONS)]
             else:
                 chosen = read_records(path) if path.is_file() else [each for each in records if each.id == name]
         if not chosen:

@@ -6,13 +6,13 @@ import pytest
 
 from ntl.config import UserError
 from ntl.evaluation import score_predictions, write_predictions
-from ntl.evaluation.evaluate import find_predictions
 from ntl.evaluation.predictions import json_value
 from ntl.results import RunRecord
 from ntl.results.record import write_record
 
 ROOT = Path(__file__).parents[2]
-main = runpy.run_path(str(ROOT / "scripts" / "evaluate.py"))["main"]
+EVALUATE = runpy.run_path(str(ROOT / "scripts" / "evaluate.py"))
+main, find_predictions = EVALUATE["main"], EVALUATE["find_predictions"]
 HEADER = {
     "schema": 1,
     "dataset": "rjokes",

@@ -13,8 +13,6 @@ from ntl.evaluation import NUMBER_METRICS, Scores, score_predictions, write_pred
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.numeric import constant_baselines
 from ntl.evaluation.scores import speculation_metrics
-from ntl.results import unpack_bits
-from ntl.results.record import unpack_errors
 
 HEADER = {
     "schema": 1,
@@ -58,13 +56,13 @@ def scores(score) -> Scores:
     return score(ROWS)
 
 
-def test_errors_of_each_row_are_packed(score):
+def test_errors_of_each_row(score):
     """In the order of the file; of more than 1,000 rows the same ones of every file with these ids."""
-    assert unpack_errors(score(ROWS).errors["interpolate"]).tolist()[:2] == [1.0, 0.0]
-    assert np.isnan(unpack_errors(score(ROWS).errors["interpolate"])[2])
+    assert score(ROWS).errors["interpolate"].tolist()[:2] == [1.0, 0.0]
+    assert np.isnan(score(ROWS).errors["interpolate"][2])
     many = [row("test", key, "10", str(10 + key % 100)) for key in range(1100)]
     kept = sorted(sorted(range(1100), key=lambda key: hashlib.sha1(str(key).encode()).hexdigest())[:1000])
-    assert unpack_errors(score(many).errors["test"]).tolist() == [key % 100 for key in kept]
+    assert score(many).errors["test"].tolist() == [key % 100 for key in kept]
 
 
 def test_relative_errors_that_no_blunder_rules(score):
@@ -144,7 +142,7 @@ def test_groups_and_digests(scores, tmp_path):
     assert groups["2x1"] == {"accuracy": 0, "mape": 3980, "mae": 995, "count": 1}
     nothing = {"accuracy": 0, "mape": math.nan, "mae": math.nan, "count": 1}
     assert groups["2x2"] == pytest.approx(nothing, nan_ok=True)
-    assert unpack_bits(scores.correct["interpolate"], 4).tolist() == [False, True, False, False]
+    assert scores.correct["interpolate"].tolist() == [False, True, False, False]
     assert scores.ids_sha256["interpolate"] == hashlib.sha256(b"0\n1\n2\n3").hexdigest()
     assert scores.predictions_sha256 == hashlib.sha256((tmp_path / "p.jsonl").read_bytes()).hexdigest()
     assert scores.rules == {"default": 4, "paper": 1}
@@ -226,7 +224,7 @@ def test_lists_of_numbers_by_hand(score):
         **{"test/mae/1": pytest.approx(1 / 3), "test/mae/2": pytest.approx(1.0), "test/mae/3": 8.0},
         "test/mae": pytest.approx((1 / 3 + 1 + 8) / 3),
     }
-    assert unpack_bits(found.correct["test"], 6).tolist() == [True, False, False, False, False, False]
+    assert found.correct["test"].tolist() == [True, False, False, False, False, False]
     assert (found.groups, found.rules) == ({}, {"default": 1})
     # A position that no prediction has is not left out of the mean; one of more than twenty is not told.
     lost = score(rows[2:3], metrics="numbers", baselines={}).metrics

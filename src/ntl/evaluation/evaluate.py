@@ -16,43 +16,18 @@ from rich.text import Text
 from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
+from ntl.evaluation.metrics import REFERENCES, RIDGE
 from ntl.evaluation.numeric import CONSTANTS, list_metrics
 from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key, score_predictions
 from ntl.evaluation.textual import exact_matches, rouge_scores
-from ntl.results.record import RECORD, RunRecord, find_run, read_record, run_record
-from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
-from ntl.system.files import sha256_of
 
 PREDICTIONS = "predictions.jsonl"
 UNBOUNDED = 10_000
 TOLD = ("question", "answer", "prediction")  # of a wrong answer, beside its error
 Row = dict[str, Any]
-
-
-def checked_record(folder: Path) -> RunRecord:
-    """The record in a run folder. UserError where it is of another run, or not of the predictions beside it."""
-    path, record = folder / PREDICTIONS, run_record(folder, renamed=True)
-    if path.is_file() and record.predictions_sha256 not in ("", sha256_of(path)):
-        lead = f"{path}: not the predictions that {RECORD} was computed from: edited, cut or decoded again elsewhere"
-        told = "restore them, or remove the record and repeat the run's command; evaluate.py --force scores them."
-        raise UserError(f"{lead}; {told}")
-    return record
-
-
-def find_predictions(run: str, outputs: Path, *, force: bool = False) -> Path:
-    """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id.
-
-    UserError also as of ``checked_record``, unless ``force``, where a record is beside it.
-    """
-    path = Path(run) if Path(run).is_file() else find_run(run, outputs) / PREDICTIONS
-    if not path.is_file():
-        raise UserError(f"{path.parent}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
-    if path.name == PREDICTIONS and path.with_name(RECORD).is_file() and not force:
-        checked_record(path.parent)
-    return path
 
 
 def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
@@ -101,9 +76,9 @@ def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[st
     Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNBOUNDED).print(table)
 
 
-def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
+def print_worst(path: Path, count: int, files: Any = None, *, as_json: bool = False) -> None:
     """Print the ``count`` worst answers of each split, with their questions. UserError: of ``wrong_answers``."""
-    worst = wrong_answers(path, count)["worst"]
+    worst = wrong_answers(path, count, files)["worst"]
     if as_json:
         print(json.dumps(worst, indent=1))
         return
@@ -113,12 +88,12 @@ def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
         _print_table(f"{split}, the worst", [*TOLD, "error"], rows, left=3)
 
 
-def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
+def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[str, list[Row]]]:
     """Up to ``count`` wrong answers of each split of a predictions file: ``{"worst": {split: [...]}, "typical": ...}``.
 
     Typical ones are a sample that depends on the ids alone. Each has its "question", "answer", "prediction" and
     "error": of a number |prediction - answer|, both read by the default rule, or None without a number, which stands
-    last; of several numbers the mean; of a text 1 - ROUGE-1.
+    last; of several numbers the mean; of a text 1 - ROUGE-1. ``files`` is ``data["files"]`` of the run's record.
 
     UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
     """
@@ -136,7 +111,9 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
         name: {split: [row for row in order if row["split"] == split][:count] for split in splits}
         for name, order in orders.items()
     }
-    asked = _questions(path.parent, [row for part in chosen.values() for found in part.values() for row in found])
+    asked = _questions(
+        path.parent, files, [row for part in chosen.values() for found in part.values() for row in found]
+    )
 
     def told(row: Row) -> Row:
         row = {**row, "question": asked[row["split"], row["id"]]}
@@ -166,11 +143,10 @@ def _of_texts(rows: list[Row]) -> list[float | None]:
     return [None if is_right else 1.0 - rouge["rouge1"].fmeasure for is_right, rouge in scored]
 
 
-def _questions(folder: Path, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
+def _questions(folder: Path, files: Any, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
     """The questions by split and id, from the data that the run was trained on."""
-    config, record = read_config(folder), folder / RECORD
+    config = read_config(folder)
     prepared = Prepared(build(config.dataset), config.data_dir)
-    files = read_record(record).data.get("files") if record.is_file() else None
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
     prepared.prepare(lambda line: None, download=False)

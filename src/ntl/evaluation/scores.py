@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.interval import Calibration, errors_of
-from ntl.evaluation.metrics import LIST_VERSIONS, NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
+from ntl.evaluation.metrics import LIST_VERSIONS, NUMBER_VERSIONS, RIDGE, SHORTCUT, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import list_metrics, pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
 from ntl.evaluation.rules import RULES, AnswerRule, get_rule
@@ -26,8 +26,6 @@ from ntl.evaluation.textual import (
     token_accuracy,
 )
 from ntl.numbers.answers import ANSWER_MARK
-from ntl.results.record import pack_bits, pack_errors
-from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of
 
@@ -59,16 +57,16 @@ class Scores:
         "####"), "malformed", "covered", "represented", `speculation_metrics`; for texts "token_accuracy"; of lists
         of numbers `list_metrics`, of plain text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
-    correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
-    errors: split -> packed absolute errors of at most ``ERRORS`` rows (`ntl.results.record.pack_errors`), of numbers.
+    correct: split -> correctness of every example in file order, default rule.
+    errors: split -> absolute errors of at most ``ERRORS`` rows of numbers, NaN where there is none.
     ids_sha256: split -> hash of all ids in file order.
     predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
     """
 
     metrics: dict[str, float]
     groups: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    correct: dict[str, str] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
+    correct: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    errors: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
@@ -105,10 +103,10 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
         else:
             score = {"number": _score_numbers, "numbers": _score_lists, "text": _score_texts}[header["metrics"]]
             found, correct, groups, errors = score(mine, header, f"{path}: {name}", rules)
-            metrics, scores.correct[name] = metrics | found, pack_bits(correct)
+            metrics, scores.correct[name] = metrics | found, correct
             if errors is not None:
                 kept = sorted(sorted(range(len(mine)), key=lambda index: sample_key(mine[index]["id"]))[:ERRORS])
-                scores.errors[name] = pack_errors(errors[kept])
+                scores.errors[name] = errors[kept]
             if groups:
                 scores.groups[name] = groups
         for metric, value in metrics.items():

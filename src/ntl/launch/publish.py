@@ -9,9 +9,18 @@ from typing import Any
 
 from ntl.config import build
 from ntl.config.composition import read_config
-from ntl.evaluation.evaluate import PREDICTIONS, checked_record, wrong_answers
+from ntl.evaluation.evaluate import PREDICTIONS, wrong_answers
 from ntl.evaluation.scores import score_predictions
-from ntl.results.record import PUBLISHED_ALONE, RECORD, RunRecord, find_run, load_records, published_file, write_record
+from ntl.results.record import (
+    PUBLISHED_ALONE,
+    RECORD,
+    RunRecord,
+    checked_record,
+    find_run,
+    load_records,
+    published_file,
+    write_record,
+)
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
@@ -44,7 +53,7 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
     paths = [find_run(run, outputs) / RECORD for run in runs]
     if lacking := [path.parent for path in paths if not path.is_file()]:
         raise UserError(f"{lacking[0]} has no {RECORD}: the run has not ended; resume it with the same command")
-    records = [checked_record(path.parent) for path in paths]
+    records = [checked_record(path.with_name(PREDICTIONS)) for path in paths]
     if (changed := [record.id for record in records if record.git.get("dirty")]) and not dirty:
         raise UserError(
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
@@ -58,7 +67,7 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
             name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE
         }  # a run's own may be of any answers
         try:
-            fields |= {} if fields["worst"] else _wrong_answers(path.parent)
+            fields |= {} if fields["worst"] else _wrong_answers(path.parent, record)
         except UserError as error:
             print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
         records[number] = replace(record, **fields)
@@ -79,12 +88,12 @@ def _check_scores(path: Path, record: RunRecord) -> None:
             raise UserError(f"{path}: {told}; restore it, or remove it and repeat the run's command.")
 
 
-def _wrong_answers(folder: Path) -> dict[str, Any]:
+def _wrong_answers(folder: Path, record: RunRecord) -> dict[str, Any]:
     """``worst`` and ``typical`` of the record. UserError: the licence forbids it, or predictions or data are gone."""
     config = read_config(folder)
     if not build(config.dataset).publishable:
         raise UserError(f"the licence of {config.dataset.name} does not permit it")
-    samples = wrong_answers(folder / PREDICTIONS, PUBLISHED)
+    samples = wrong_answers(folder / PREDICTIONS, PUBLISHED, record.data.get("files"))
     for row in (row for parts in samples.values() for rows in parts.values() for row in rows):
         for name in ("question", "answer", "prediction"):
             row[name] = row[name] if len(row[name]) <= LONGEST else f"{row[name][: LONGEST - 1]}…"

@@ -9,9 +9,10 @@ from ntl.config.decoding import DecodingConfig
 from ntl.config.identity import COMPUTED, NOT_RECORDED, plain, recorded
 from ntl.config.root import Config
 from ntl.config.trainer import DERIVED, LOSS
+from ntl.evaluation.metrics import REFERENCES
 from ntl.results.effects import LEVEL, Effect, Seeds, Summary, effect, summarize
 from ntl.results.record import RunRecord
-from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds

@@ -8,11 +8,11 @@ from statistics import fmean
 
 import numpy as np
 
-from ntl.evaluation.metrics import COVERED, metric_of
+from ntl.evaluation.metrics import COVERED, RIDGE, metric_of
 from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
 from ntl.results.record import RECORD, RunRecord, read_record, unpack_errors
 from ntl.results.render import number
-from ntl.results.spec import RIDGE, ColumnSpec
+from ntl.results.spec import ColumnSpec
 from ntl.system.errors import UserError
 
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE

@@ -26,7 +26,7 @@ from ntl.config.targets import check_name
 from ntl.evaluation.metrics import metric_of
 from ntl.results.spec import typed
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import regular, write_atomically
+from ntl.system.files import regular, sha256_of, write_atomically
 from ntl.system.secrets import redacted
 
 RECORD = "record.json"
@@ -340,6 +340,16 @@ def run_record(folder: Path, *, renamed: bool = False) -> RunRecord:
             own, its = run_id(with_weights_of(record, read_config(folder))), "config.yaml beside it"
     if record.id != own:
         raise UserError(f"{path}: the record of another run, {record.id}; {its} is of {own}: restore it, or remove it.")
+    return record
+
+
+def checked_record(path: Path) -> RunRecord:
+    """The record beside a file of predictions. UserError where it is of another run, or not of these predictions."""
+    record = run_record(path.parent, renamed=True)
+    if path.is_file() and record.predictions_sha256 not in ("", sha256_of(path)):
+        lead = f"{path}: not the predictions that {RECORD} was computed from: edited, cut or decoded again elsewhere"
+        told = "restore them, or remove the record and repeat the run's command; evaluate.py --force scores them."
+        raise UserError(f"{lead}; {told}")
     return record
 
 

@@ -19,9 +19,6 @@ from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
 TABLE_FOLDER = CONFIG_DIR / "table"
-# Printed with the constant answers, and none themselves: a rule that is wrong in a known way
-# (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
-SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on a page
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them

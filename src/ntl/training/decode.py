@@ -31,13 +31,12 @@ from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
 from ntl.evaluation.interval import LEVEL, Calibration, errors_of, least_answers, one_of_each
-from ntl.evaluation.metrics import COVERED
+from ntl.evaluation.metrics import COVERED, RIDGE
 from ntl.evaluation.numeric import crps, list_metrics
 from ntl.evaluation.predictions import SCHEMA
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.numbers import parse_number
-from ntl.results.spec import RIDGE
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import is_first
 from ntl.training.parts import RunParts, TextRows

@@ -21,7 +21,7 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
-from ntl.results.record import RECORD
+from ntl.results.record import RECORD, pack_errors
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.training import checkpoints, decode
 from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
@@ -98,7 +98,8 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
     metrics, errors = decode_additional(parts, readings, folder)
-    found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **errors}}
+    packed = {key: pack_errors(each) for key, each in errors.items()}
+    found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **packed}}
     write_record(record_path, replace(record, config=config, **found), overwrite=True)
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import distributed
 from torch.nn.functional import cross_entropy
 
@@ -28,14 +30,14 @@ ADDITIONAL_METRICS = (
 
 def decode_additional(
     parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, packed errors.
+) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
+    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, and errors.
 
     Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
     decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
     """
     searches = {} if searches is None else searches
-    own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, str]()
+    own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, NDArray[np.float64]]()
     validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
     readings = {"": own, **decodings} if decodings and validates else decodings
     for name, decoding in readings.items():
@@ -46,7 +48,7 @@ def decode_additional(
             if splits and (scores := decode_splits(parts, splits, path, decoding, searches)):
                 wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
                 metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
-                errors |= {f"{split}{at}": packed for split, packed in scores.errors.items()}
+                errors |= {f"{split}{at}": each for split, each in scores.errors.items()}
     return metrics, errors
 
 

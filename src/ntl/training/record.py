@@ -19,12 +19,12 @@ from ntl.config.root import TrackingConfig
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.evaluation import Scores
+from ntl.evaluation.metrics import RIDGE
 from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
-from ntl.results.record import PROBE
-from ntl.results.spec import RIDGE
+from ntl.results.record import PROBE, pack_bits, pack_errors
 from ntl.system.errors import needs
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, packages, peak_memory_bytes
@@ -253,6 +253,9 @@ def build_record(
     of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
     names = [name for name in (*MEANS, *of_heads) if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
+    scored = asdict(replace(scores, metrics={**losses, **scores.metrics}))
+    scored["correct"] = {split: pack_bits(each) for split, each in scores.correct.items()}
+    scored["errors"] = {split: pack_errors(each) for split, each in scores.errors.items()}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
@@ -270,7 +273,7 @@ def build_record(
         wall_time_s=round(trainer.wall_time(), 3),
         peak_memory_bytes=peak_memory_bytes(device),
         curves=_curves(read_metrics(folder / METRICS)),
-        **asdict(replace(scores, metrics={**losses, **scores.metrics})),
+        **scored,
     )
 
 
