@@ -42,9 +42,10 @@ def help_text() -> str:
 def task(raw: "DictConfig") -> None:
     """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
     if "SUBMITIT_EXECUTOR" in os.environ:  # a job of a cluster
+        from ntl.config.composition import config_of_job
         from ntl.launch.workers import train_job
 
-        return train_job(raw)
+        return train_job(*config_of_job(raw))
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException

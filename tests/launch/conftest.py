@@ -1,4 +1,4 @@
-"""Worker processes of these tests find ``fake_runs`` beside this file."""
+"""``fake_runs.py`` beside this file stands for train.py in these tests."""
 
 import os
 import tempfile
@@ -12,14 +12,15 @@ from slurm_cluster import cluster, missing_programs
 
 from ntl.launch.plan import Run, plan_runs
 
-TARGET = "fake_runs.run"
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 
 
 @pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    return TARGET
+def faked(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program that is started instead of train.py."""
+    program = Path(__file__).with_name("fake_runs.py")
+    monkeypatch.setattr("ntl.launch.workers.TRAIN", program)
+    return program
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
-"""What is called in these tests instead of a training: the seed says what happens."""
+"""What is started, or called, in these tests instead of a training: the seed says what happens."""
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from ntl.config import run_id
+from ntl.config import compose, run_id
+from ntl.config.cli import report
 from ntl.config.identity import plain
 from ntl.results import RunRecord, write_record
 from ntl.system.errors import Busy
@@ -53,3 +55,7 @@ def last(folder: Path) -> None:
     except KeyboardInterrupt:
         (folder / "checkpoint").touch()
         raise
+
+
+if __name__ == "__main__":
+    sys.exit(report(lambda: run(compose(sys.argv[1:]), sys.argv[1:])))

@@ -79,23 +79,24 @@ def test_published_records_count_unless_seeds_are_named(monkeypatch: pytest.Monk
 # ---- tables
 
 
-def complete(names: list[str], outputs: Path, target: str = "", **options: Any) -> tuple[int, list[str]]:
+def complete(names: list[str], outputs: Path, **options: Any) -> tuple[int, list[str]]:
     out = io.StringIO()
-    shared: dict[str, Any] = {"records": [outputs], "outputs": outputs, "workers": 1, "target": target}
+    shared: dict[str, Any] = {"records": [outputs], "outputs": outputs, "workers": 1}
     code = table.complete_tables(names, "tiny", console=Console(file=out, width=200), **shared, **options)
     return code, out.getvalue().splitlines()
 
 
 @pytest.mark.slow
-def test_tables_are_completed_printed_and_written(make_table: MakeTable, target: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("faked")
+def test_tables_are_completed_printed_and_written(make_table: MakeTable, tmp_path: Path) -> None:
     names, outputs = [make_table("one", 1, 2), make_table("bad", FAILS, NO_RECORD, 2)], tmp_path / "outputs"
-    code, lines = complete(names, outputs, target)
+    code, lines = complete(names, outputs)
     assert code == 1
     assert lines[0].startswith("Disk: 0.0")
     assert lines[1] == "8 runs in 1 worker process."
     assert lines[-9].startswith("4 runs trained in ")
     assert lines[-9].endswith(f"s, 4 failed. Runs: {outputs}/<run id>/.")
-    errors = ["RuntimeError: no such thing"] * 2 + ["it ended without a record"] * 2
+    errors = ["RuntimeError: no such"] * 2 + ["it ended without a record"] * 2
     for told, log, error in zip(lines[-8::2], lines[-7::2], errors, strict=True):
         name = told.split()[0]
         assert (told, log) == (f"{name} failed: {error}", f"  log: {outputs}/{name}/run.log")
@@ -104,31 +105,30 @@ def test_tables_are_completed_printed_and_written(make_table: MakeTable, target:
     assert set(text.splitlines()) <= {*lines, ""}
     assert {path.suffix for path in outputs.glob("bad_tiny.*")} == {".md", ".tex", ".csv"}
 
-    code, lines = complete(names[:1], outputs, "no.such.target")
+    code, lines = complete(names[:1], outputs)
     assert (code, lines[-1][:14]) == (0, "0 runs trained")
 
 
 @pytest.mark.slow
-def test_a_table_with_settings_says_so(make_table: MakeTable, target: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("faked")
+def test_a_table_with_settings_says_so(make_table: MakeTable, tmp_path: Path) -> None:
     name, outputs = make_table("small", 1), tmp_path / "outputs"
     base = "base='loss=ce trainer.max_steps=40@30'"  # whose checkpoint the fake runs ask for
     arms = make_table("arms", 1, overrides=["model=gpt2_tiny", "tokenizer=digit", base, "trainer.max_steps=50"])
-    _, lines = complete([name, arms], outputs, target)
+    _, lines = complete([name, arms], outputs)
     assert lines[-1].startswith("5 runs trained")
-    _, lines = complete([name], outputs, target, overrides=["tracking=none", "trainer.bf16=true"])
+    _, lines = complete([name], outputs, overrides=["tracking=none", "trainer.bf16=true"])
     assert lines[-1].startswith("2 runs trained")
     (path,) = outputs.glob("small_tiny_with_*.md")
     assert "every run of it was made with trainer.bf16=true." in path.read_text().replace("\\_", "_")
     # Where a run is makes it no other one.
-    assert complete([name], outputs, target, overrides=["device=cpu"])[1][-1].startswith("0 runs trained")
+    assert complete([name], outputs, overrides=["device=cpu"])[1][-1].startswith("0 runs trained")
 
 
-def test_too_little_disk_is_refused(
-    make_table: MakeTable, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_disk_is_refused(make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(UserError, match=r"^outputs=.*: too little free disk; free some, or choose another by outputs="):
-        complete([make_table("small", 1)], tmp_path / "outputs", target)
+        complete([make_table("small", 1)], tmp_path / "outputs")
 
 
 # ---- --dry-run and --status

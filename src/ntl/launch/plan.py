@@ -73,6 +73,14 @@ class Run:
             return int(re.findall(r'"step": (\d+)', (self.folder / "metrics.jsonl").read_text())[-1])
         return 0
 
+    @property
+    def last_line(self) -> str:
+        """The last line of its log, which of a run that failed is the error; empty without one."""
+        with suppress(OSError, IndexError):
+            line = re.findall(r"^\S.*", self.log.read_text(errors="replace"), re.MULTILINE)[-1]
+            return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", " ".join(line.split()))[:300]
+        return ""
+
 
 def plan_runs(runs: Iterable[Sequence[str]], outputs: Path) -> list[Run]:
     """The runs of these overrides that are still to be made in ``outputs``, each once.

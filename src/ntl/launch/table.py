@@ -19,7 +19,7 @@ from ntl.config.identity import plain
 from ntl.config.model import HFConfig
 from ntl.config.targets import locate
 from ntl.launch.plan import Demand, Run, demands, runs_to_make
-from ntl.launch.workers import TRAIN, run_all, sweep_all
+from ntl.launch.workers import run_all, sweep_all
 from ntl.results import RunRecord, build_table, load_records
 from ntl.results.match import computing
 from ntl.results.render import show, write_tables
@@ -45,7 +45,6 @@ def complete_tables(
     hydra: Sequence[str] = (),
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
-    target: str = TRAIN,
     console: Console | None = None,
 ) -> int:
     """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md, .tex and .csv.
@@ -82,10 +81,7 @@ def complete_tables(
         say(f"Disk: {disk}")
         if needed > free:
             raise UserError(f"outputs={outputs}: too little free disk; free some, or choose another by outputs=.")
-        if launcher:
-            errors = sweep_all(todo, launcher, hydra, say)
-        else:
-            errors = run_all(todo, workers=workers, target=target, say=say)
+        errors = sweep_all(todo, launcher, hydra, say) if launcher else run_all(todo, workers=workers, say=say)
     found = load_records(records)
     for demand in demanded:
         table = build_table(demand.spec, found, scale)
@@ -230,7 +226,4 @@ def status(demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured) 
 def _state(run: Run) -> tuple[str, str]:
     if is_taken(run.folder):
         return "running", f"step {run.step}/{run.steps or '?'}"
-    with suppress(OSError):
-        lines = [line for line in run.log.read_text(errors="replace").splitlines() if line.strip()]
-        return "failed", " ".join(lines[-1].split())[:300] if lines else "its log is empty"
-    return "missing", ""
+    return ("failed", run.last_line or "its log is empty") if run.log.is_file() else ("missing", "")
