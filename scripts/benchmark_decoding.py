@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ntl.benchmarks.timing import add_options, show
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
 
+PACKAGES = ("torch", "transformers")
 COLUMNS = {
     "batch": "{batch}",
     "heads": "{heads}",
@@ -22,6 +24,7 @@ COLUMNS = {
     "ours without": "{plain:.2f} ({plain_low:.2f}-{plain_high:.2f})",
 }
 SEARCH = {
+    "task": "{task}",
     "batch": "{batch}",
     "search": "{search}",
     "covered": "{covered:.3f}",
@@ -54,30 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=16, help="of questions (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=128, help="of the longest answer (default: %(default)s)")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median is given (default: 3)")
-    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
+    add_options(parser, rounds=3)
     arguments = parser.parse_args(argv)
     for name in OF_DRAFTS if arguments.search else OF_SEARCHES:
         if getattr(arguments, name) != parser.get_default(name):
             raise UserError(f"--{name.replace('_', '-')}: {'not with' if arguments.search else 'only with'} --search")
     # Imported here: the command has its help at once.
-    import torch
-
     from ntl.benchmarks.decoding import compare_decoding, compare_searches
-    from ntl.benchmarks.timing import remark, show, write_csv
 
-    if arguments.device == "cpu":
-        torch.set_num_threads(1)
-    rows = list((compare_searches if arguments.search else compare_decoding)(arguments))
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
     if arguments.search:
-        title = f"Errors in % of the standard deviation; processor seconds an answer, {rows[0]['task']}"
-        show(rows, arguments.json, title, SEARCH)
+        title = "Errors in % of the standard deviation; processor seconds an answer"
+        show(compare_searches(arguments), arguments, title, SEARCH, *PACKAGES)
     else:
-        show(rows, arguments.json, "A verification and a draft over a step of transformers' greedy decoding", COLUMNS)
+        title = "A verification and a draft over a step of transformers' greedy decoding"
+        show(compare_decoding(arguments), arguments, title, COLUMNS, *PACKAGES)
     return 0
 
 

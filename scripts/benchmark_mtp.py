@@ -1,10 +1,11 @@
 """Time and memory of multi-token prediction by number of heads: python scripts/benchmark_mtp.py --out FILE."""
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
-from itertools import product
-from pathlib import Path
+from itertools import chain, product
 
+from ntl.benchmarks.timing import add_options, show
 from ntl.config.cli import Parser, report
 
 
@@ -21,24 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--implementation", nargs="+", default=["reference", "linear"], dest="implementations")
-    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
-    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
+    add_options(parser, rounds=5)
     arguments = parser.parse_args(argv)
     # Imported here: the command has its help at once.
-    import torch
-
     from ntl.benchmarks.objectives import compare_heads
-    from ntl.benchmarks.timing import remark, show, write_csv
 
-    if arguments.device == "cpu":
-        torch.set_num_threads(1)
-    rows = []
-    for shape, implementation in product(arguments.shapes, arguments.implementations):
-        arguments.shape, arguments.implementation = shape, implementation
-        rows += compare_heads(arguments)
     columns = {
         "shape": "{shape}",
         "implementation": "{implementation}",
@@ -51,9 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "peak MiB": "{peak_mib:.0f}",
         "MiB a head": "{head_mib:.0f}",
     }
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
-    show(rows, arguments.json, "A step over one of plain cross-entropy", columns)
+    given = (
+        Namespace(**{**vars(arguments), "shape": shape, "implementation": implementation})
+        for shape, implementation in product(arguments.shapes, arguments.implementations)
+    )
+    rows = chain.from_iterable(map(compare_heads, given))
+    show(rows, arguments, "A step over one of plain cross-entropy", columns, "torch", "transformers")
     return 0
 
 

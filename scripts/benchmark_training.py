@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write a CSV here")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(argv)
     if chosen.steps < 3 or chosen.rounds < 1:
@@ -24,11 +26,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.benchmarks.timing import show
     from ntl.benchmarks.training import compare
 
-    rows = [
+    rows = (
         compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
         for model in chosen.models
         for loss in chosen.losses
-    ]
+    )
     columns = {
         "model": "{model}",
         "our loss (bare: CE)": "{loss}",
@@ -36,12 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "bare, examples/s": "{examples_per_s[bare]:.0f}",
         "speed ratio": "{speed_ratio:.3f}",
     }
-    show(
-        rows,
-        chosen.json,
-        f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds",
-        columns,
-    )
+    title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    show(rows, chosen, title, columns, "torch", "transformers")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from ntl.benchmarks import data, training
-from ntl.benchmarks.losses import Case, Setting, in_chunks, losses_of, run_case, vocabulary_and_labels
-from ntl.benchmarks.timing import measure, peak_bytes, summary
+from ntl.benchmarks.losses import Setting, in_chunks, losses_of, run_case, vocabulary_and_labels
+from ntl.benchmarks.timing import measure, peak_bytes, ratios
 from ntl.config import UserError, compose
+from ntl.data.encoded import EncodedDataset
 from ntl.system.machine import available_cores
 from ntl.tokenizers import train_tokenizer
 
@@ -51,10 +52,10 @@ def test_peak_memory_by_hand() -> None:
 
 def test_ratios_are_taken_within_a_turn() -> None:
     # The ratios are 2, 2 and 2.5: a turn that is ten times as slow for both is no outlier.
-    found = summary([2.0, 20.0, 5.0], [1.0, 10.0, 2.0])
-    assert found == {"seconds": 5.0, "ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.25}
-    ce, was = measure({"ce": lambda: None, "ntl_was": lambda: None}, "cpu", rounds=2)
-    assert (ce["ratio"], was["loss"]) == (1.0, "ntl_was")
+    found = ratios([2.0, 20.0, 5.0], [1.0, 10.0, 2.0])
+    assert found == {"ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.25}
+    (ce, row), (was, _) = measure({"ce": lambda: None, "ntl_was": lambda: None}, "cpu", 2, lambda _: "ce")
+    assert (ce, was, row["ratio"]) == ("ce", "ntl_was", 1.0)
 
 
 # ---- losses
@@ -94,7 +95,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
 
 def test_implementations_of_one_loss_agree() -> None:
     torch.manual_seed(0)
-    found = {name: loss().item() for name, loss in losses_of(Case(SMALL, kinds=("ce", "crps")))[1].items()}
+    found = {name: loss().item() for name, loss in losses_of(SMALL, ("ce", "crps"))[1].items()}
     was = found["was reference"]
     assert found["was fused"] == found["was in place"] == pytest.approx(was, rel=1e-5)
     assert found["ce fused"] == pytest.approx(found["ce"], rel=1e-5)
@@ -108,7 +109,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_compiler")
 def test_implementations_from_hidden_states_agree() -> None:
     torch.manual_seed(0)
-    (hidden, weight), losses = losses_of(Case(SMALL, "linear", ignored=0.5))
+    (hidden, weight), losses = losses_of(SMALL, ignored=0.5)
     found = {name: loss().item() for name, loss in losses.items() if name != "was linear"}
     torch.manual_seed(0)
     labels = vocabulary_and_labels(SMALL, 0.5)[1].flatten()
@@ -117,10 +118,10 @@ def test_implementations_from_hidden_states_agree() -> None:
 
 
 @pytest.mark.usefixtures("no_compiler")
-@pytest.mark.parametrize("part", ["loss", "linear"])
-def test_a_case(part: str) -> None:
-    rows = list(run_case(Case(SMALL, part, ignored=0.5), 3))
-    assert (rows[0]["loss"], rows[0]["ratio"]) == ("ce", 1)
+@pytest.mark.parametrize(("part", "ignored"), [("loss", None), ("linear", 0.5)])
+def test_a_case(part: str, ignored: float | None) -> None:
+    rows = list(run_case(SMALL, 3, ignored=ignored))
+    assert (rows[0]["loss"], rows[0]["part"], rows[0]["ratio"]) == ("ce", part, 1)
     assert all(row["peak_mib"] >= 0 and row["rounds"] == 3 for row in rows)
 
 
@@ -150,7 +151,7 @@ def test_training() -> None:
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> str:
-    texts = [text for number in range(2000) for text in data.made_up_pair(number)]
+    texts = [text for pair in data.made_up_pairs(2000) for text in pair.values()]
     train_tokenizer(texts, tmp_path / "tokenizer", kind="digit", vocab_size=200)
     return str(tmp_path / "tokenizer")
 
@@ -165,19 +166,17 @@ def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatc
         made.append(original(self, *args, **kwargs))
         return made[-1]
 
-    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
     monkeypatch.setattr(Dataset, "map", kept)
-    data.write_tree(tmp_path, 6)
-    data.prepare(tmp_path, 6)
-    data.map_datasets(tmp_path, 6, tokenizer)
-    ours = data._encode(tmp_path, 6, data._load(tokenizer))
+    data.map_datasets(6, tokenizer, str(tmp_path))
+    data.tokenize(6, tokenizer, str(tmp_path / "ours"))
+    (folder,) = (each for each in (tmp_path / "ours").iterdir() if each.is_dir())
+    ours = EncodedDataset(folder)
     assert [row["question_ids"].tolist() for row in ours] == made[0]["input_ids"][:]
     assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
 
 
 @pytest.mark.soak
-def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+def test_data(tmp_path: Path, tokenizer: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     table = tmp_path / "a.csv"
@@ -188,7 +187,7 @@ def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -
         == 0
     )
     rows = rows_of(table)
-    assert [row["stage"] for row in rows] == ["prepare", "tokenize", "datasets.map, threads"]
-    assert rows[0]["pairs"] == "117"
+    assert [row["stage"] for row in rows] == ["tokenize", "datasets.map, threads"]
+    assert rows[0]["pairs"] == "80"
     assert all(float(row["seconds"]) > 0 for row in rows)
     assert list(scratch.iterdir()) == []

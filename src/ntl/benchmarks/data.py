@@ -1,115 +1,83 @@
-"""``scripts/benchmark_data.py``: how fast data is prepared and tokenized, and in how much memory, by size.
+"""``scripts/benchmark_data.py``: how fast data is tokenized, and in how much memory, by size.
 
 Each stage runs in a process of its own. Memory is the peak of its anonymous memory (RssAnon): files that are mapped
-are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
+are the system's to drop, and do not count. The text is made up, with the lengths of the official release.
 """
 
-import shutil
+import multiprocessing
+import os
+import re
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ntl.benchmarks.timing import Row, measured, timed
-from ntl.config.data import MathematicsConfig
-from ntl.data.prepared import Prepared
-from ntl.data.sets.mathematics import OFFICIAL_TREE, TESTS, TRAIN, Mathematics
+from ntl.benchmarks.timing import Row
 
-COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "peak_anon_mib")
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Pairs that datasets.map is shown: its speed does not depend on them.
 MAP_PAIRS = 100_000
 
 
-def made_up_pair(number: int) -> tuple[str, str]:
-    """A short or a long question, in turns, with the numbers and the lengths of the real ones."""
-    a, b, c = number * 7919 % 1999 - 999, number * 104_729 % 19_997, number % 97 + 2
-    if number % 2:
-        return f"Solve {a}*h + {b} = -{c}*h - {b % 613} for h.", str(-number % 89 - 40)
-    question = f"Let y = {a} + {b}. Suppose -{c}*s - 1 = -2*n + y, s - 5*n = -{b % 211}. What is n rounded to tens?"
-    return question, str(number * 31 % 1_000_003)
+def made_up_pairs(count: int) -> Iterator[dict[str, str]]:
+    """Short and long questions, in turns, with the numbers and the lengths of the real ones."""
+    for number in range(count):
+        a, b, c = number * 7919 % 1999 - 999, number * 104_729 % 19_997, number % 97 + 2
+        question, answer = f"Solve {a}*h + {b} = -{c}*h - {b % 613} for h.", number % 89 - 40
+        if number % 2:
+            question = f"Let y = {a} + {b}. Suppose -{c}*s - 1 = -2*n + y, s - 5*n = -{b % 211}."
+            question, answer = f"{question} What is n rounded to tens?", number * 31 % 1_000_003
+        yield {"question": question, "answer": str(answer)}
 
 
-def write_tree(folder: Path, rows_per_file: int) -> None:
-    """The official tree with made-up text: 39 training files of that many pairs, 20 test files of one."""
-    number = 0
-    for name in (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"]):
-        path = folder / OFFICIAL_TREE / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        count = rows_per_file if name in TRAIN else 1
-        with open(path, "w", encoding="ascii") as stream:
-            stream.writelines("{}\n{}\n".format(*made_up_pair(number + i)) for i in range(count))
-        number += count
-
-
-def data_set(folder: Path, rows_per_file: int) -> Prepared:
-    """mathematics at this size."""
-    return Prepared(Mathematics(MathematicsConfig(rows_per_file=rows_per_file, test_rows_per_file=1)), folder)
-
-
-def prepare(folder: Path, rows_per_file: int) -> Row:
-    """From text files to prepared files, every answer checked."""
-    prepared = data_set(folder, rows_per_file)
-    return timed(lambda: prepared.prepare(lambda line: None, download=False))
-
-
-def _encode(folder: Path, rows_per_file: int, tokenizer: Any, split: str = "train") -> Any:
+def tokenize(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
+    """Ours, as a run does it on first use: pairs and seconds."""
     from ntl.data.encode import encode_dataset
-
-    prepared = data_set(folder, rows_per_file)
-    options: Any = {"cache_dir": folder / ".encoded", "decoder_only": False, "max_length": 512}
-    return encode_dataset(lambda: prepared.rows(split), tokenizer, key=prepared.content_key(split), **options)
-
-
-def _load(tokenizer: str) -> Any:
     from ntl.tokenizers import load_tokenizer
 
-    return load_tokenizer(tokenizer, kind="digit")
+    loaded, options = load_tokenizer(tokenizer, kind="digit"), {"decoder_only": False, "max_length": 512}
+    started = time.perf_counter()
+    encode_dataset(lambda: made_up_pairs(pairs), loaded, key=str(pairs), cache_dir=Path(folder), **options)
+    return pairs, time.perf_counter() - started
 
 
-def tokenize(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
-    """Ours, as a run does it on first use."""
-    loaded = _load(tokenizer)
-    for split in ("validation", "interpolate", "extrapolate"):  # a few rows, not timed
-        _encode(folder, rows_per_file, loaded, split)
-    return timed(lambda: _encode(folder, rows_per_file, loaded))
-
-
-def map_datasets(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+def map_datasets(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
     """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in its Rust threads."""
     import datasets
 
+    from ntl.tokenizers import load_tokenizer
+
     datasets.disable_progress_bars()
-    loaded = _load(tokenizer)
-    data = data_set(folder, rows_per_file).load("train")
-    data = data.select(range(min(len(data), MAP_PAIRS)))
+    loaded, pairs = load_tokenizer(tokenizer, kind="digit"), min(pairs, MAP_PAIRS)
+    data: Any = datasets.Dataset.from_generator(made_up_pairs, cache_dir=folder, gen_kwargs={"count": pairs})
 
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
-        return {
-            "input_ids": loaded(batch["question"], return_attention_mask=False)["input_ids"],
-            "labels": loaded(batch["answer"], return_attention_mask=False)["input_ids"],
-        }
+        texts = {"input_ids": batch["question"], "labels": batch["answer"]}
+        return {name: loaded(each, return_attention_mask=False)["input_ids"] for name, each in texts.items()}
 
-    options: Any = {"remove_columns": data.column_names, "load_from_cache_file": False}
-    return {"pairs": len(data)} | timed(lambda: data.map(encode, batched=True, **options))
+    started = time.perf_counter()
+    data.map(encode, batched=True, remove_columns=data.column_names, load_from_cache_file=False)
+    return pairs, time.perf_counter() - started
 
 
-def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None]) -> None:
-    """All stages at one size; each row is handed to ``say`` as it is known."""
-    rows_per_file = -(-pairs // len(TRAIN))
-    total = len(TRAIN) * rows_per_file
+def compare_stages(sizes: list[int], tokenizer: str, scratch: Path) -> Iterator[Row]:
+    """Yield a row for each size and stage."""
     scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
-        folder = Path(name)
-        write_tree(folder, rows_per_file)
-        prepared = measured(prepare, folder, rows_per_file)
-        shutil.rmtree(folder / OFFICIAL_TREE)
-
-        def tell(stage: str, row: Row) -> None:
-            row = {"pairs": total, **row, "stage": stage}
-            say({**row, "pairs_per_s": round(row["pairs"] / row["seconds"])})
-
-        tell("prepare", prepared)
-        common = (folder, rows_per_file, tokenizer)
-        tell("tokenize", measured(tokenize, *common))
-        tell("datasets.map, threads", measured(map_datasets, *common))
+    stages = {"tokenize": tokenize, "datasets.map, threads": map_datasets}
+    for size, (name, stage) in product(sizes, stages.items()):
+        with (
+            tempfile.TemporaryDirectory(dir=scratch) as folder,
+            ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
+        ):
+            status, peak = Path(f"/proc/{pool.submit(os.getpid).result()}/status"), 0
+            running = pool.submit(stage, size, tokenizer, folder)
+            while not running.done():
+                with suppress(OSError):  # it has ended
+                    peak = max(peak, *map(int, re.findall(r"^RssAnon:\s+(\d+)", status.read_text(), re.M)), 0)
+                time.sleep(0.02)
+            pairs, seconds = running.result()
+        row = {"pairs": pairs, "stage": name, "seconds": seconds, "pairs_per_s": round(pairs / seconds)}
+        yield {**row, "peak_anon_mib": round(peak / 1024)}

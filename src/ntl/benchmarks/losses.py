@@ -10,10 +10,10 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
+from ntl.benchmarks.timing import MIB, Call, Row, check, measure
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
 from ntl.losses import ce_ntl, linear_ce_ntl
@@ -36,12 +36,8 @@ from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken, terms_of
 from ntl.system.errors import UserError
 
-BASIS = "ratios to CE of the same turn, with quartiles"
-WEIGHT, HIDDEN = 0.3, 512
+BASELINE, WEIGHT, HIDDEN = "ce", 0.3, 512
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155))
-DTYPES = ("float32", "bfloat16")
-NTLOSS = ("ntloss", "ntloss reweighed")
-Loss = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -55,31 +51,22 @@ class Setting:
     vocab: int = 32_128
     share: float = 0.8
 
-
-def number_vocabulary(size: int) -> NumberVocabulary:
-    """Return a vocabulary of ``size`` token ids with ten digits, evenly spread."""
-    values = torch.full((size,), math.nan)
-    values[torch.arange(10) * (size // 10) + size // 20] = torch.arange(10.0)
-    return NumberVocabulary.from_values(values)
+    def leaf(self, *shape: int, scale: float = 1.0) -> Tensor:
+        """Return random values that get gradients."""
+        return (torch.randn(*shape, dtype=getattr(torch, self.dtype)) * scale).to(self.device).requires_grad_()
 
 
 def vocabulary_and_labels(setting: Setting, ignored: float = 0.0) -> tuple[NumberVocabulary, Tensor]:
-    """Return the vocabulary, and random labels (B, T) of which the given shares, rounded, are digits, or ignored."""
-    vocab, total = number_vocabulary(setting.vocab), setting.batch * setting.length
-    text = torch.arange(setting.vocab)[vocab.values.isnan()]
+    """Return a vocabulary with ten digits, and random labels (B, T): these shares, rounded, are digits, or ignored."""
+    values = torch.full((setting.vocab,), math.nan)
+    values[torch.arange(10) * (setting.vocab // 10) + setting.vocab // 20] = torch.arange(10.0)
+    vocab, text = NumberVocabulary.from_values(values), values.isnan().nonzero().squeeze(-1)
+    total = setting.batch * setting.length
     labels = text[torch.randint(len(text), (total,))]
     positions = torch.randperm(total)[: round(setting.share * total)]
-    labels[positions] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(positions),))]
+    labels[positions] = vocab.token_ids[torch.randint(10, (len(positions),))]
     labels[torch.randperm(total)[: round(ignored * total)]] = IGNORE_INDEX
     return vocab.to(setting.device), labels.reshape(setting.batch, setting.length).to(setting.device)
-
-
-def check(device: str, rounds: int) -> None:
-    """Raise UserError for a device that is not available, or for too few rounds."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
-    if rounds < 2:
-        raise UserError(f"--rounds {rounds}: the spread needs at least 2")
 
 
 # ---- all losses
@@ -87,11 +74,8 @@ def check(device: str, rounds: int) -> None:
 
 def token_losses() -> list[str]:
     """Return the names in config/loss that use a language-model head, cross-entropy first."""
-    names = []
-    for path in (folders.CONFIG_DIR / "loss").glob("*.yaml"):
-        config: Any = OmegaConf.load(path)
-        if "lm" in config.get("heads", ["lm"]):
-            names.append(path.stem)
+    found: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in (folders.CONFIG_DIR / "loss").glob("*.yaml")}
+    names = [name for name, config in found.items() if "lm" in config.get("heads", ["lm"])]
     return sorted(names, key=lambda name: (name != BASELINE, name))
 
 
@@ -102,45 +86,28 @@ def check_losses(names: Sequence[str]) -> None:
         raise UserError(f"--losses {unknown[0]}: choose from {', '.join(known)}")
 
 
-def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[str, Call]:
-    """Return the call to time for each loss; ``part`` is ``forward`` or ``forward+backward``."""
-    vocab, labels = vocabulary_and_labels(setting)
-    logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
-    logits.requires_grad_()
-
-    def total(loss: Terms) -> Tensor:
-        base = loss.base(logits, labels, vocab)
-        return base + loss.weight * loss.number(logits, labels, vocab) if loss.numbers else base
-
-    def backward(loss: Terms) -> None:
-        total(loss).backward()
-        logits.grad = None
-
-    function = total if part == "forward" else backward
-    return {name: partial(function, loss) for name, loss in terms.items()}
+def backward(loss: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
+    """Compute the loss and its gradients, and forget them."""
+    loss().backward()
+    for leaf in leaves:
+        leaf.grad = None
 
 
-def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
-    """Return for each loss an optimizer step of a GPT-2 with two layers of width 64 and ``setting.vocab`` tokens."""
-    vocab, labels = vocabulary_and_labels(setting)
+def steps_of(setting: Setting, terms: dict[str, Terms], vocab: NumberVocabulary, labels: Tensor) -> dict[str, Call]:
+    """Return for each loss an AdamW step of a GPT-2 with two layers of width 64."""
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
-    shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
-    network: Any = GPT2LMHeadModel(shape)
-    network.to(setting.device)
-    optimizer = torch.optim.AdamW(network.parameters())
-    inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
+    size |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0) | {"bos_token_id": None}
+    network: Any = GPT2LMHeadModel(GPT2Config(**size, eos_token_id=None)).to(setting.device)  # pyright: ignore
+    optimizer, inputs, mask = torch.optim.AdamW(network.parameters()), labels.roll(1, dims=1), torch.ones_like(labels)
 
-    def call(loss: Terms) -> Call:
-        objective = NextToken(NextTokenConfig(), model=network, terms=loss, number_vocab=vocab).train()
+    def step(objective: NextToken) -> None:
+        objective(inputs, mask, labels).total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
-        def step() -> None:
-            objective(inputs, mask, labels).total.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
-
-    return {name: call(loss) for name, loss in terms.items()}
+    common: Any = {"model": network, "number_vocab": vocab}
+    objectives = {name: NextToken(NextTokenConfig(), terms=loss, **common).train() for name, loss in terms.items()}
+    return {name: partial(step, objective) for name, objective in objectives.items()}
 
 
 def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[Row]:
@@ -150,56 +117,27 @@ def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[
     if setting.vocab < 20 or not 0 <= setting.share <= 1:
         raise UserError(f"--vocab {setting.vocab} --shares {setting.share}: at least 20, and between 0 and 1")
     torch.manual_seed(0)
-    vocab = number_vocabulary(setting.vocab).to(setting.device)
-    names = [BASELINE, *(name for name in losses if name != BASELINE)]
+    vocab, labels = vocabulary_and_labels(setting)
+    logits = setting.leaf(*labels.shape, setting.vocab)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
+    names = dict.fromkeys([BASELINE, *losses])
     terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in names}
-    parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward")}
-    parts["training step"] = step_calls(setting, terms)
-    common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
+
+    def total(loss: Terms) -> Tensor:
+        base = loss.base(logits, labels, vocab)
+        return base + loss.weight * loss.number(logits, labels, vocab) if loss.numbers else base
+
+    totals = {name: partial(total, loss) for name, loss in terms.items()}
+    parts: dict[str, dict[str, Call]] = {"forward": dict(totals)}
+    parts["forward+backward"] = {name: partial(backward, each, [logits]) for name, each in totals.items()}
+    parts["training step"] = steps_of(setting, terms, vocab, labels)
+    threads = 1 if setting.device == "cpu" else None
     for part, calls in parts.items():
-        for row in measure(calls, setting.device, rounds):
-            yield {**common, "part": part, "rounds": rounds, **rounded(row)}
+        for name, row in measure(calls, setting.device, rounds, lambda _: BASELINE):
+            yield {**asdict(setting), "threads": threads, "part": part, "rounds": rounds, "loss": name, **row}
 
 
 # ---- all implementations
-
-
-@dataclass(frozen=True)
-class Case:
-    """One comparison of a ``setting``; ``ignored`` is the share of rows whose label is ignored."""
-
-    setting: Setting
-    part: str = "loss"  # from logits; "linear": from hidden states
-    ignored: float = 0.0
-    kinds: tuple[str, ...] = ()  # of number loss, besides NTL-WAS
-
-
-def cases(device: str) -> Iterator[Case]:
-    """Yield every shape, type and share; the first shape also with all kinds, and with hidden states."""
-    others = tuple(name for name in kinds() if name != "was")
-    for shape, dtype, share in product(SHAPES, DTYPES, (0.8, 0.015)):
-        yield Case(Setting(device, dtype, *shape, share), kinds=others if (shape, share) == (SHAPES[0], 0.8) else ())
-    yield from (Case(Setting(device, "float32", *SHAPES[0], 0.8), "linear", ignored) for ignored in (0.0, 0.72))
-
-
-def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
-    """Return CE + the loss of the package ``ntloss``, as in the paper and reweighed; empty if it is not installed."""
-    try:
-        package = import_module("ntloss")
-    except ImportError:
-        return {}
-    size = vocab.values.numel()
-    digits = {int(token): str(digit) for digit, token in enumerate(vocab.token_ids.tolist())}
-    words = {digits.get(token, f"w{token}"): token for token in range(size)}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))
-
-    def total(loss: Any, logits: Tensor) -> Tensor:
-        number = loss(logits, labels)
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + WEIGHT * number
-
-    losses = {name: package.NTLoss(tokenizer, vocab_size=size, reweigh="re" in name) for name in NTLOSS}
-    return {name: partial(total, loss) for name, loss in losses.items()}
 
 
 def in_chunks(hidden: Tensor, weight: Tensor, labels: Tensor, chunks: int = 16) -> Tensor:
@@ -213,70 +151,66 @@ def in_chunks(hidden: Tensor, weight: Tensor, labels: Tensor, chunks: int = 16) 
     return torch.stack(sums).sum() / (labels != IGNORE_INDEX).sum()
 
 
-def losses_of(case: Case) -> tuple[list[Tensor], dict[str, Callable[[], Tensor]]]:
-    """Return the tensors that get gradients, and the losses by name: of logits, or of hidden states and the head.
+def losses_of(setting: Setting, more: Sequence[str] = (), ignored: float | None = None) -> Any:
+    """Return the tensors that get gradients, and the losses by name; ``more`` are kinds besides NTL-WAS.
 
-    The loss in place is last, because it overwrites the logits.
+    They are of logits, the one in place last, as it overwrites them; or, where a share is ignored, of hidden states.
     """
-    setting = case.setting
-    vocab, labels = vocabulary_and_labels(setting, case.ignored)
-    flat = labels.flatten()
-
-    def leaf(*shape: int, scale: float = 1.0) -> Tensor:
-        values = torch.randn(*shape, dtype=getattr(torch, setting.dtype)) * scale
-        return values.to(setting.device).requires_grad_()
-
-    if case.part == "linear":
-        hidden = leaf(*labels.shape, HIDDEN)
-        weight = leaf(setting.vocab, HIDDEN, scale=HIDDEN**-0.5)
+    vocab, labels = vocabulary_and_labels(setting, ignored or 0.0)
+    flat, found = labels.flatten(), dict[str, Callable[[], Tensor]]()
+    if ignored is not None:
+        hidden, weight = setting.leaf(*labels.shape, HIDDEN), setting.leaf(setting.vocab, HIDDEN, scale=HIDDEN**-0.5)
         options: Any = {"weight": WEIGHT, "implementation": "fused"}
-        found: dict[str, Callable[[], Tensor]] = {
-            BASELINE: lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat),
-            "was linear": lambda: linear_ce_ntl(hidden, weight, labels, vocab, **options).total,
-        }
-        torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
-        if torch_loss is not None:
-            found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
+        found[BASELINE] = lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat)
+        found["was linear"] = lambda: linear_ce_ntl(hidden, weight, labels, vocab, **options).total
+        if torch_loss := getattr(F, "linear_cross_entropy", None):  # only newer versions of torch have it
+            found["torch CE"] = partial(torch_loss, hidden.flatten(0, 1), weight, flat)
             chunks: Any = torch.nn.LinearCrossEntropyOptions()  # pyright: ignore
-            found["torch CE chunked"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat, options=chunks)
+            found["torch CE chunked"] = partial(found["torch CE"], options=chunks)
         if shutil.which("g++"):  # which torch.compile needs
             found["CE compiled chunks"] = partial(torch.compile(in_chunks), hidden, weight, flat)
         return [hidden, weight], found
-
-    logits = leaf(*labels.shape, setting.vocab)
+    logits = setting.leaf(*labels.shape, setting.vocab)
 
     def ours(implementation: str = "fused", **options: Any) -> Tensor:
         return ce_ntl(logits, labels, vocab, weight=WEIGHT, implementation=implementation, **options).total
 
-    found = {BASELINE: lambda: F.cross_entropy(logits.flatten(0, 1), flat)}
+    def with_ce(loss: Any) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), flat) + WEIGHT * loss(logits, labels)
+
+    found[BASELINE] = lambda: F.cross_entropy(logits.flatten(0, 1), flat)
     found |= {"was reference": partial(ours, "reference"), "was fused": ours}
-    found |= {f"{kind} fused": partial(ours, kind=kind) for kind in case.kinds}
-    found |= {name: partial(loss, logits) for name, loss in ntloss_calls(vocab, labels).items()}
+    found |= {f"{kind} fused": partial(ours, kind=kind) for kind in more}
+    with suppress(ImportError):
+        from ntloss import NTLoss  # pyright: ignore
+
+        digits = dict(zip(vocab.token_ids.tolist(), "0123456789", strict=True))
+        words = {digits.get(token, f"w{token}"): token for token in range(setting.vocab)}
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))
+        for name, reweigh in (("ntloss", False), ("ntloss reweighed", True)):
+            found[name] = partial(with_ce, NTLoss(tokenizer, vocab_size=setting.vocab, reweigh=reweigh))
     found["was in place"] = partial(ours, inplace=True)
     return [logits], found
 
 
-def run_case(case: Case, rounds: int) -> Iterator[Row]:
+def run_case(setting: Setting, rounds: int, more: Sequence[str] = (), ignored: float | None = None) -> Iterator[Row]:
     """Yield a row for each implementation, of forward and backward."""
-    setting = case.setting
-    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
-    if setting.device == "cpu":
-        torch.set_num_threads(1)
+    check(setting.device, rounds)
     torch.manual_seed(0)
-    common = {**asdict(setting), "threads": 1, "heap": "cold", "ignored": case.ignored}
-    leaves, losses = losses_of(case)
-
-    def call(loss: Callable[[], Tensor]) -> None:
-        loss().backward()
-        for leaf in leaves:
-            leaf.grad = None
-
-    for row in measure({name: partial(call, loss) for name, loss in losses.items()}, setting.device, rounds):
-        yield {**common, "part": case.part, "rounds": rounds, **rounded({**row, "logits_mib": size / 2**20})}
+    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize / MIB
+    leaves, losses = losses_of(setting, more, ignored)
+    common = {**asdict(setting), "threads": 1, "heap": "cold", "ignored": ignored or 0.0}
+    common |= {"part": "loss" if ignored is None else "linear", "rounds": rounds}
+    calls = {name: partial(backward, loss, leaves) for name, loss in losses.items()}
+    for name, row in measure(calls, setting.device, rounds, lambda _: BASELINE):
+        yield {**common, "loss": name, **row, "logits_mib": size}
 
 
 def run_all(device: str, rounds: int) -> Iterator[Row]:
-    """Yield the rows of all `cases`. UserError as of ``check``."""
-    check(device, rounds)
-    for case in cases(device):
-        yield from run_case(case, rounds)
+    """Yield the rows of every shape, type and share; of the first shape also all kinds, and hidden states."""
+    others = [name for name in kinds() if name != "was"]
+    for shape, dtype, share in product(SHAPES, ("float32", "bfloat16"), (0.8, 0.015)):
+        more = others if (shape, share) == (SHAPES[0], 0.8) else ()
+        yield from run_case(Setting(device, dtype, *shape, share), rounds, more)
+    for ignored in (0.0, 0.72):
+        yield from run_case(Setting(device, "float32", *SHAPES[0], 0.8), rounds, ignored=ignored)

@@ -2,7 +2,7 @@
 
 A step is forward and backward of a Llama with random weights, CE alone, and as many blocks for every number of heads
 (heads of one block each, the trunk shorter by as many). The forms are ``next token``, the baseline; ``one at a time``,
-where only one head's logits are held; and ``together``. They take turns. Peak memory is that beyond the weights.
+where only one head's logits are held; and ``together``. Peak memory is that beyond the weights.
 """
 
 import argparse
@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ntl.benchmarks.losses import check
-from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_turns
+from ntl.benchmarks.timing import Row, check, measure
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX
@@ -24,7 +23,6 @@ from ntl.objectives.mtp import MultiTokenPrediction
 from ntl.objectives.next_token import NextToken
 from ntl.system.errors import UserError
 
-BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
 SETTINGS = ("device", "dtype", "implementation", "shape", "batch", "length", "rounds")
 # SmolLM2-135M, and the 0.3B of Gloeckle et al. (2024) with the tokens and the kind of MLP of Llama.
 SHAPES = {"smollm2": "49152x576x30x9x3x1536", "paper": "32000x1024x25x16x16x2736"}
@@ -37,9 +35,8 @@ def shape_of(name: str) -> LlamaConfig:
     except ValueError as error:
         raise UserError(f"--shapes {name}: choose from {', '.join(SHAPES)}, or six numbers, as 9x8x2x1x1x8") from error
     sizes: Any = {"vocab_size": vocab, "hidden_size": width, "num_hidden_layers": blocks, "intermediate_size": mlp}
-    return LlamaConfig(
-        **sizes, num_attention_heads=heads, num_key_value_heads=keys, bos_token_id=None, eos_token_id=None
-    )
+    sizes |= {"num_attention_heads": heads, "num_key_value_heads": keys}
+    return LlamaConfig(**sizes, bos_token_id=None, eos_token_id=None)
 
 
 def operations(shape: Any, length: int) -> tuple[int, int]:
@@ -55,49 +52,50 @@ def floor(blocks: float, unembedding: float, heads: int, labelled: float) -> flo
     return (blocks + heads * labelled * unembedding) / (blocks + labelled * unembedding)
 
 
-def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[float], None]:
+def step_of(given: argparse.Namespace, shape: LlamaConfig, form: str, heads: int) -> Callable[[float], None]:
     """Return a function that computes the loss of the last positions, a share, and all gradients once."""
     torch.manual_seed(0)
-    shape = shape_of(arguments.shape)
-    model: Any = LlamaForCausalLM(shape).to(arguments.device, getattr(torch, arguments.dtype))
-    terms = Terms(Terms.of("ce", 0.0, {}).base, implementation=arguments.implementation)
+    model: Any = LlamaForCausalLM(shape).to(given.device, getattr(torch, given.dtype))
+    terms = Terms(Terms.of("ce", 0.0, {}).base, implementation=given.implementation)
     common: Any = {"model": model, "terms": terms, "number_vocab": NumberVocabulary.without_numbers(shape.vocab_size)}
-    if form == BASELINE:
+    if form == "next token":
         objective: Any = NextToken(NextTokenConfig(), **common)
     else:
-        config = MTPConfig(heads=heads, one_at_a_time=form == ONE)
-        add_heads(model, config)
-        objective = MultiTokenPrediction(config, **common)
-    ids = torch.randint(0, shape.vocab_size, (arguments.batch, arguments.length + 1), device=arguments.device)
+        config = MTPConfig(heads=heads, one_at_a_time=form == "one at a time")
+        objective = MultiTokenPrediction(config, **{**common, "model": add_heads(model, config)})
+    ids = torch.randint(0, shape.vocab_size, (given.batch, given.length + 1), device=given.device)
     inputs = ids[:, :-1].contiguous()
 
     def step(labelled: float) -> None:
         labels = ids[:, 1:].clone()
-        labels[:, : round((1 - labelled) * arguments.length)] = IGNORE_INDEX
+        labels[:, : round((1 - labelled) * given.length)] = IGNORE_INDEX
         objective(inputs, torch.ones_like(inputs), labels, counts=objective.count(labels)).total.backward()
         objective.zero_grad()
 
     return step
 
 
-def compare_heads(arguments: argparse.Namespace) -> Iterator[Row]:
+def compare_heads(given: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each share of labels, form and number of heads. UserError for a setting that is not possible."""
-    check(arguments.device, arguments.rounds)
-    checked_implementation(arguments.implementation)
-    shape = shape_of(arguments.shape)
-    if wrong := [heads for heads in arguments.heads if not 1 <= heads <= shape.num_hidden_layers]:
-        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of blocks, {shape.num_hidden_layers}")
-    if wrong := [each for each in arguments.labelled if not 0 < each <= 1]:
+    check(given.device, given.rounds)
+    checked_implementation(given.implementation)
+    shape = shape_of(given.shape)
+    blocks: Any = shape.num_hidden_layers
+    if wrong := [heads for heads in given.heads if not 1 <= heads <= blocks]:
+        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of blocks, {blocks}")
+    if wrong := [each for each in given.labelled if not 0 < each <= 1]:
         raise UserError(f"--labelled {wrong[0]}: give shares above 0 and at most 1")
-    ways = [(BASELINE, 1), *((form, heads) for heads in arguments.heads for form in arguments.forms)]
-    models = {way: step_of(arguments, *way) for way in ways}
-    steps = {(each, *way): partial(models[way], each) for each in arguments.labelled for way in ways}
-    times = times_in_turns({str(way): step for way, step in steps.items()}, arguments.device, arguments.rounds)
-    peaks = {way: peak_bytes(step, arguments.device) / 2**20 for way, step in steps.items()}
-    for (labelled, form, heads), peak in peaks.items():
-        base = labelled, *ways[0]
-        row: Row = {**{name: getattr(arguments, name) for name in SETTINGS}, "labelled": labelled, "form": form}
-        row |= {"heads": heads, **summary(times[str((labelled, form, heads))], times[str(base)])}
-        row["floor"] = floor(*operations(shape, arguments.length), heads, labelled)
-        row |= {"over_floor": row["ratio"] / row["floor"], "peak_mib": peak, "peak_ratio": peak / peaks[base]}
-        yield rounded(row | {"head_mib": (peak - peaks[base]) / max(heads - 1, 1)})
+    ways = [("next token", 1), *((form, heads) for heads in given.heads for form in given.forms)]
+    models = {way: step_of(given, shape_of(given.shape), *way) for way in ways}
+    steps = {(each, *way): partial(models[way], each) for each in given.labelled for way in ways}
+    plain: Any = {}
+    for (labelled, form, heads), row in measure(steps, given.device, given.rounds, lambda key: (key[0], *ways[0])):
+        plain = row if form == ways[0][0] else plain
+        least, more = floor(*operations(shape, given.length), heads, labelled), row["peak_mib"] - plain["peak_mib"]
+        yield {
+            **{name: getattr(given, name) for name in SETTINGS},
+            **{"labelled": labelled, "form": form, "heads": heads, "seconds": row.pop("seconds")},
+            **{name: row[name] for name in ("ratio", "ratio_low", "ratio_high")},
+            **{"floor": least, "over_floor": row["ratio"] / least, "peak_mib": row["peak_mib"]},
+            **{"peak_ratio": row["peak_mib"] / plain["peak_mib"], "head_mib": more / max(heads - 1, 1)},
+        }

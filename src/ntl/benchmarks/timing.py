@@ -1,14 +1,13 @@
-"""Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
+"""The harness of all benchmarks: calls in turns, their ratios and memory, and rows as a table, JSON or CSV."""
 
+import argparse
 import json
-import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, TypeVar
@@ -16,32 +15,73 @@ from typing import Any, TypeVar
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, device_name, pick_device
 
-BASELINE = "ce"
 MIB = 1 << 20
-POLL_SECONDS = 0.02  # between two readings of a process's memory
 Call = Callable[[], Any]
 Row = dict[str, Any]
-T = TypeVar("T")
+K = TypeVar("K")
 
 
-def now(device: str) -> float:
-    """Return the seconds of a clock: on a GPU wall time after a synchronisation, on a CPU processor time.
+def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add what every benchmark of calls takes."""
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--rounds", type=int, default=rounds, help="turns, for a median (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file, each as it is known")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
 
-    The latter is that of all threads, so that other work on the machine does not count.
-    """
-    if device != "cuda":
-        return time.process_time()
+
+def check(device: str, rounds: int) -> None:
+    """Raise UserError for a device that is not available, or for too few rounds; a CPU has one thread from here on."""
     import torch
 
-    torch.cuda.synchronize()
-    return time.perf_counter()
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
+    if rounds < 2:
+        raise UserError(f"--rounds {rounds}: the spread needs at least 2")
+    if device == "cpu":
+        torch.set_num_threads(1)
 
 
-def seconds(call: Call, device: str) -> float:
-    """Return the seconds that one call takes, by ``now``."""
-    started = now(device)
-    call()
-    return now(device) - started
+def clock(device: str) -> Callable[[], float]:
+    """Return torch's clock, which waits for a GPU, and for a CPU processor time, which other work does not change."""
+    from torch.utils.benchmark import timer
+
+    return timer if device == "cuda" else time.process_time
+
+
+def in_turns(
+    calls: Mapping[K, Call], device: str, rounds: int, *, warm: bool = False
+) -> tuple[dict[K, list[float]], dict[K, list[Any]]]:
+    """Return the seconds of each call in each turn, and what it returned; ``warm`` calls all once before.
+
+    The calls rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all.
+    """
+    seconds: dict[K, list[float]] = {name: [] for name in calls}
+    results: dict[K, list[Any]] = {name: [] for name in calls}
+    tick, names = clock(device), list(calls)
+    for call in calls.values() if warm else ():
+        call()
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            started = tick()
+            results[name].append(calls[name]())
+            seconds[name].append(tick() - started)
+    return seconds, results
+
+
+def ratios(times: Sequence[float], others: Sequence[float], name: str = "ratio") -> Row:
+    """Return the median and the quartiles of times / others of the same turn."""
+    found = [own / other for own, other in zip(times, others, strict=True)]
+    low, middle, high = quantiles(found, n=4, method="inclusive")
+    return {name: middle, f"{name}_low": low, f"{name}_high": high}
+
+
+def measure(calls: Mapping[K, Call], device: str, rounds: int, base: Callable[[K], K]) -> Iterator[tuple[K, Row]]:
+    """Yield for each call its median seconds, the ratio to the call ``base(name)``, and its peak memory."""
+    seconds, _ = in_turns(calls, device, rounds, warm=True)
+    for name, call in calls.items():
+        peak = {"peak_mib": peak_bytes(call, device) / MIB}
+        yield name, {"seconds": median(seconds[name]), **ratios(seconds[name], seconds[base(name)]), **peak}
 
 
 def peak_bytes(call: Call, device: str) -> int:
@@ -50,73 +90,37 @@ def peak_bytes(call: Call, device: str) -> int:
     from torch.profiler import ProfilerActivity, profile
 
     if device == "cuda":
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()
-        torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler's own log lines
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         call()
-    results: Any = recorded.profiler
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
+    events: Any = recorded.profiler.kineto_results.events()  # pyright: ignore
+    sizes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    return max(accumulate((size for _, size in sizes), initial=0))
 
 
-def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Return what each side returns in each turn.
+def show(rows: Iterable[Row], arguments: Any, title: str, columns: Mapping[str, str], *packages: str) -> None:
+    """Print rows, measured numbers to four digits, as JSON or as a table with a format of the row for each column.
 
-    The sides rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all sides.
+    ``--out`` gets each row as it is known, under a line with the versions of these packages, and the machine.
     """
-    found: dict[str, list[T]] = {name: [] for name in sides}
-    names = list(sides)
-    for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            found[name].append(sides[name]())
-    return found
-
-
-def times_in_turns(calls: Mapping[str, Call], device: str, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each call in each turn, after one that compiles kernels and fills caches."""
-    for call in calls.values():
-        call()
-    return in_turns({name: partial(seconds, call, device) for name, call in calls.items()}, rounds)
-
-
-def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Return the median of the seconds, and the median and quartiles of the ratios times / others of the same turn."""
-    ratios = [own / other for own, other in zip(times, others, strict=True)]
-    low, middle, high = quantiles(ratios, n=4, method="inclusive")
-    return {"seconds": median(times), "ratio": middle, "ratio_low": low, "ratio_high": high}
-
-
-def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row]:
-    """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory."""
-    times = times_in_turns(calls, device, rounds)
-    for name, call in calls.items():
-        yield {"loss": name, **summary(times[name], times[BASELINE]), "peak_mib": peak_bytes(call, device) / MIB}
-
-
-def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, str]) -> None:
-    """Print the rows as JSON, or as a table with a format of the row for each column."""
-    if as_json:
-        print(json.dumps(rows, indent=1))
-        return
     import pandas as pd
 
-    lines = [{name: cell.format_map(row) for name, cell in columns.items()} for row in rows]
-    print(title, pd.DataFrame(lines).to_string(index=False), sep="\n\n")
-
-
-def rounded(row: Row) -> Row:
-    """Return the row with its measured numbers to four digits."""
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+    shown: list[Row] = []
+    for row in rows:
+        shown.append({name: float(f"{each:.4g}") if isinstance(each, float) else each for name, each in row.items()})
+        if arguments.out:
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            table = pd.DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
+            arguments.out.write_text(f"# {remark(*packages)}\n{table}", encoding="utf-8")
+    if arguments.json:
+        print(json.dumps(shown, indent=1))
+    else:
+        lines = [{name: cell.format_map(row) for name, cell in columns.items()} for row in shown]
+        print(title, pd.DataFrame(lines).to_string(index=False), sep="\n\n")
 
 
 def remark(*packages: str) -> str:
@@ -124,45 +128,3 @@ def remark(*packages: str) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     found = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
     return ", ".join([*found, device_name(pick_device("auto")), f"{available_cores()} cores, {memory:.0f} GiB"])
-
-
-def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
-    """Write the rows under a comment line with ``remark``; the default ``columns`` are those of the first row."""
-    import pandas as pd
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(f"# {remark}\n")
-        table = pd.DataFrame(rows, columns=pd.Index(columns or rows[0]), dtype=object)
-        table.to_csv(stream, index=False, lineterminator="\n")
-
-
-def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
-    pipe.send(function(*arguments))
-
-
-def measured(function: Callable[..., Row], *arguments: Any) -> Row:
-    """Run ``function`` in a new process; return its row with the peak of that process's anonymous memory."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_in_child, args=(theirs, function, arguments))
-    process.start()
-    theirs.close()
-    peak = 0
-    while not ours.poll(POLL_SECONDS):
-        with suppress(OSError):  # it has ended
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))])
-    try:
-        return {**ours.recv(), "peak_anon_mib": round(peak / 1024)}
-    except EOFError as error:
-        raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
-    finally:
-        process.join()
-
-
-def timed(call: Call) -> Row:
-    """Return a row with the seconds that the call takes, on the clock."""
-    started = time.perf_counter()
-    call()
-    return {"seconds": max(round(time.perf_counter() - started, 3), 0.001)}
