@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--scale", help="one scale, such as tiny (default: every scale of a table)")
     add("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
     add("--pages", action="store_true", help="write results/README.md and the results in README.md, too")
+    add("--latex", action="store_true", help="write a .tex of each table, too")
     add("--json", action="store_true", help="print the cells as JSON instead of tables")
     chosen = parser.parse_args(argv)
     if chosen.pages and (chosen.names or chosen.scale):
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     records, shown = load_records(folders), [chosen.scale] if chosen.scale else scales
     tables = [build_table(spec, records, scale) for spec in specs for scale in spec.scales if scale in shown]
     texts = pages(tables, records, PAGE, README) if chosen.pages else {}  # before anything is written
-    write_tables(tables, chosen.out)
+    write_tables(tables, chosen.out, chosen.latex)
     for path, text in texts.items():
         write_text(path, text)
     if chosen.json:

@@ -47,7 +47,7 @@ def complete_tables(
     seeds: Sequence[int] = (),
     console: Console | None = None,
 ) -> int:
-    """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md, .tex and .csv.
+    """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md and .csv.
 
     A run that several tables need is made once. Runs that fail are left out of the tables; the last lines name each
     with its log.

@@ -9,9 +9,9 @@ from statistics import fmean
 import numpy as np
 
 from ntl.evaluation.metrics import COVERED, RIDGE, metric_of
-from ntl.results.effects import Effect, Outcome, effect, summarize, with_outcome
+from ntl.results.effects import Effect, Outcome, Summary, effect, summarize, with_outcome
 from ntl.results.record import RECORD, RunRecord, read_record, unpack_errors
-from ntl.results.render import number
+from ntl.results.render import plus_minus
 from ntl.results.spec import ColumnSpec
 from ntl.system.errors import UserError
 
@@ -66,10 +66,8 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         found = found[found.ne("").any(axis="columns")]
         return ["", title, *found.to_string().splitlines()] if len(found) else []
 
-    def error(row: str, at: str) -> str:
-        summary = summarize([*values(row, at).values()])
-        shown = [number(each, column.format) for each in (summary.mean, summary.sd) if each is not None]
-        return " ± ".join(shown)
+    def of(row: str, at: str) -> Summary:
+        return summarize([*values(row, at).values()])
 
     def gap(row: str, at: str, base_at: str) -> Effect | None:
         base = values(base_row, base_at)
@@ -85,7 +83,10 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     of_ce = [name for name, r in zip(names, records, strict=True) if r.config["loss"]["name"] == "ce"]
     base_row = (of_ce or rows)[0]
     heading = metric_of(column.metric).heading
-    lines = table(f"{split} {heading}, mean ± standard deviation over seeds", error)
+    lines = table(
+        f"{split} {heading}, mean ± standard deviation over seeds",
+        lambda row, at: plus_minus(of(row, at), column.format),
+    )
     references = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
     scores = {name: score for name, score in references.items() if score is not None}
     constants = {name: score for name, score in scores.items() if name != RIDGE}
@@ -98,7 +99,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         lines += table(title, lambda row, at, name=f"{split}/{metric}": mean(row, at, name))
     gaps = {(row, at): gap(row, at, base_at) for row in rows for at in readings}
     shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/represented").values()]
-    means = [summarize([*values(row, at).values()]).mean for row in rows for at in readings]
+    means = [of(row, at).mean for row in rows for at in readings]
     advice = _advice(
         f"{base_row}, {called[base_at]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items() if found}
     )

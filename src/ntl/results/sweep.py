@@ -10,7 +10,7 @@ from ntl.results.effects import effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, override_key
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record
-from ntl.results.render import header, number
+from ntl.results.render import header, plus_minus
 from ntl.results.spec import ColumnSpec
 from ntl.system.errors import needs
 
@@ -49,7 +49,7 @@ def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
     for (row, key), mine in scores.items():
         column = ColumnSpec(key, f"{key.partition('/')[0]} {metric_of(key).heading}")
         summary, base = summarize(list(mine.values())), scores.get((names[0], key), {})
-        mean = " ± ".join(number(each, column.format) for each in (summary.mean, summary.sd) if each is not None)
+        mean = plus_minus(summary, column.format)
         lines.append({"run": row, "metric": header(column), "mean": mean or "undefined", "n": len(mine)})
         if row != names[0]:
             both = [{seed: side[seed, data] for seed, data in base if (seed, data) in mine} for side in (base, mine)]
