@@ -18,7 +18,6 @@ from ntl.results.spec import BAND, ColumnSpec
 
 Seeds = Mapping[int, float | None]  # the value of each seed, None where it is undefined
 Groups = Sequence[Seeds]
-Sides = tuple[Groups, Groups] | tuple[()]
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_FLIPS = 2**20
@@ -32,12 +31,12 @@ class Summary:
     unless another level is asked for, None below three values.
     """
 
-    values: tuple[float, ...]
-    undefined: int
-    mean: float | None
-    sd: float | None
-    low: float | None
-    high: float | None
+    values: tuple[float, ...] = ()
+    undefined: int = 0
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def n(self) -> int:
@@ -50,17 +49,16 @@ def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
     A sd beyond float64 is None.
     """
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
-    n, sd, low, high = len(good), None, None, None
-    mean = fmean(good) if good else None
-    if mean is not None and n > 1:
-        sd = math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1))
-        sd = sd if math.isfinite(sd) else None
-    if mean is not None and sd is not None and n > 2:
-        from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
+    if not good:
+        return Summary((), len(values))
+    n, mean = len(good), fmean(good)
+    sd = math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1)) if n > 1 else math.inf
+    if not math.isfinite(sd) or n < 3:
+        return Summary(good, len(values) - n, mean, sd if math.isfinite(sd) else None)
+    from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-        half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
-        low, high = mean - half, mean + half
-    return Summary(good, len(values) - n, mean, sd, low, high)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
+    return Summary(good, len(values) - n, mean, sd, mean - half, mean + half)
 
 
 @cache
@@ -84,11 +82,10 @@ def sign_flip_p(differences: tuple[float, ...]) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the i-th smallest of m times m - i + 1, never below one before it, at most 1."""
-    corrected, least = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = least
-    return corrected
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    p[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(len(p), 0, -1) * p[order]))
+    return p.tolist()
 
 
 class Outcome(Enum):
@@ -142,21 +139,25 @@ class Effect:
     @property
     def power(self) -> str:
         """``; half width 21%``: that of the interval, an effect of which is found about every second time."""
-        if self.summary.low is None or self.summary.high is None:
+        if not self.gain:
             return ""
-        half = (self.summary.high - self.summary.low) / 2
-        size = f"{math.expm1(half):.0%}" if self.ratio else format(half, self.column.format)
-        return f"; half width {size}"
+        half = (self.gain[1] - self.gain[0]) / 2
+        return f"; half width {f'{math.expm1(half):.0%}' if self.ratio else format(half, self.column.format)}"
 
     @property
     def short(self) -> str:
         """``-29.0% [-42.4, -12.5]``; the values themselves below three seeds, ``undefined`` where one seed is."""
+
+        def text(value: float) -> str:
+            # An end of an interval that rounds to 0 keeps its sign: "-0.0" says that 0 is inside.
+            return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
+
         if self.summary.mean is None:
             return "undefined"
         if self.summary.low is None or self.summary.high is None:
-            return ", ".join(map(self._format, self.summary.values))
-        ends = ", ".join(self._format(end).removesuffix("%") for end in (self.summary.low, self.summary.high))
-        return f"{self._format(self.summary.mean)} [{ends}]"
+            return ", ".join(map(text, self.summary.values))
+        low, high = (text(end).removesuffix("%") for end in (self.summary.low, self.summary.high))
+        return f"{text(self.summary.mean)} [{low}, {high}]"
 
     @property
     def text(self) -> str:
@@ -173,10 +174,6 @@ class Effect:
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
-    def _format(self, value: float) -> str:
-        # An end of an interval that rounds to 0 keeps its sign: "-0.0" says that 0 is inside.
-        return f"{100 * math.expm1(value):+.1f}%" if self.ratio else format(value, f"+{self.column.format}")
-
     def outcome(self, says_better: bool) -> Outcome:
         """For the claim that the row is better, or that it is no worse by the band or more."""
         if self.gain is None:
@@ -189,7 +186,12 @@ class Effect:
 
 
 def effect(
-    column: ColumnSpec, base: Groups, other: Groups, band: float = BAND, level: float = LEVEL, less: Sides = ()
+    column: ColumnSpec,
+    base: Groups,
+    other: Groups,
+    band: float = BAND,
+    level: float = LEVEL,
+    less: Sequence[Groups] = (),
 ) -> Effect | None:
     """The effect of ``other`` over ``base``, each averaged within a seed over one or more groups; None without one.
 
@@ -206,13 +208,13 @@ def effect(
         return fmean(map(math.log, known) if ratio else known) if len(known) == len(side) else None
 
     seeds = sorted(set.intersection(*(set(group) for side in sides for group in side)))
-    if not seeds:
-        return None
     rows = [[value for side in sides if (value := mean(side, seed)) is not None] for seed in seeds]
+    if not rows:
+        return None
     signs = (-1, 1, 1, -1)
     summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows], level)
     if summary.undefined:
-        summary = Summary((), summary.undefined, None, None, None, None)
+        summary = Summary(undefined=summary.undefined)
     rates = [abs(row[0]) for row in rows if row]
     return Effect(column, summary, ratio, math.log1p(band) if ratio or logged else band * fmean(rates or [0.0]))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results.effects import ALPHA, Outcome
-from ntl.results.figures.spec import FigureSpec, figure_specs
+from ntl.results.figures.spec import figure_specs
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
 from ntl.results.table import Table
@@ -34,13 +34,12 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], page: Path, rea
 
 def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
     """``results/README.md``: what was learnt, verdicts, figures, tables of the paper and of ours, then the evidence."""
-    specs = figure_specs()
     parts = {
         "learnt": (f"- {escape(each)}" for each in sentences),
         "verdicts": _verdicts(verdicts),
         "corrected": [_corrected(verdicts)],
-        "figures": _figures(specs),
-        "paper": _of_paper(tables, specs),
+        "figures": _figures(),
+        "paper": _of_paper(tables),
         "tables": _index(tables),
         "evidence": _evidence(verdicts),
     }
@@ -52,45 +51,39 @@ def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str
     """The generated part of README: what was learnt, and a line of verdicts for each kind of claim."""
     lines = [*(f"- {escape(each)}" for each in sentences), ""]
     for whose in Whose:
-        names: dict[tuple[Outcome, bool], list[str]] = {}
-        for each in verdicts:
-            if each.spec.whose is whose:
-                share = each.said.removeprefix(each.outcome.value)
-                names.setdefault((each.outcome, " of " in share), []).append(escape(f"{each.spec.name}{share}"))
-        parts = [
-            f"**{outcome.value}{' on some tasks' * in_part}** {'; '.join(names[outcome, in_part])}"
-            for outcome in Outcome
-            for in_part in (False, True)
-            if (outcome, in_part) in names
-        ]
-        lines += [f"{whose.value}: {'. '.join(parts)}.", ""]
+        names: dict[str, list[str]] = {}
+        members = [(v, v.said.removeprefix(v.outcome.value)) for v in verdicts if v.spec.whose is whose]
+        for each, share in sorted(members, key=lambda of: ([*Outcome].index(of[0].outcome), " of " in of[1])):
+            lead = f"**{each.outcome.value}{' on some tasks' * (' of ' in share)}**"
+            names.setdefault(lead, []).append(escape(f"{each.spec.name}{share}"))
+        texts = [f"{lead} {'; '.join(of)}" for lead, of in names.items()]
+        lines += [f"{whose.value}: {'. '.join(texts)}.", ""]
     end = f"{_corrected(verdicts)} [Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
     return "\n".join([*lines, end])
 
 
 def _corrected(verdicts: Sequence[Verdict]) -> str:
-    found = [(cell, each.spec.name) for each in verdicts for cell in each.cells if cell.corrected is not None]
-    testable = [each for each in found if each[0].outcome is not Outcome.not_testable]
-    named = [f"{name} ({cell.outcome.value})" for cell, name in testable if (cell.corrected or 0.0) < ALPHA]
-    below, family = "; ".join(named), max((cell.family for cell, _ in found), default=0)
-    lead = (
-        f"After Holm's correction over the {family} primary comparisons that our tables name and that have an interval"
+    found = [(cell, each.spec.name, cell.corrected) for each in verdicts for cell in each.cells]
+    below = "; ".join(
+        f"{name} ({cell.outcome.value})"
+        for cell, name, p in found
+        if p is not None and p < ALPHA and cell.outcome is not Outcome.not_testable
     )
-    lead += f", p is below {ALPHA} for"
+    lead = f"After Holm's correction over the {max((cell.family for cell, *_ in found), default=0)} primary comparisons"
+    lead += f" that our tables name and that have an interval, p is below {ALPHA} for"
     return escape(f"{lead}: {below}." if below else f"{lead} none.")
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
     for whose in Whose:
-        members = [each for each in verdicts if each.spec.whose is whose]
-        if members:
+        if members := [each for each in verdicts if each.spec.whose is whose]:
             yield from [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
             yield from (line([escape(v.spec.text), f"**{v.said}**", escape(v.by_task)]) for v in members)
             yield ""
 
 
-def _figures(specs: Sequence[FigureSpec]) -> Iterator[str]:
-    for spec in sorted(specs, key=lambda spec: spec.name != "effects"):  # all comparisons in one
+def _figures() -> Iterator[str]:
+    for spec in sorted(figure_specs(), key=lambda spec: spec.name != "effects"):  # all comparisons in one
         if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
@@ -103,11 +96,10 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
             empty.setdefault(what, []).append(table.scale)
             continue
         seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
-        n = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else str(max(seeds))
-        command = f"`make reproduce TABLE={table.name} SCALE={table.scale}`"
-        page = f"[{what}](tables/{table.stem}.md)"
-        cells = [page, escape(subject or what), table.scale, n, f"{core_hours(table):.2f}", escape(table.finding)]
-        yield line([*cells, command])
+        n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
+        page, command = f"[{what}](tables/{table.stem}.md)", f"make reproduce TABLE={table.name} SCALE={table.scale}"
+        about = [page, escape(subject or what), table.scale, n, f"{core_hours(table):.2f}", escape(table.finding)]
+        yield line([*about, f"`{command}`"])
     if empty:
         names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
         yield f"\nNo run yet: {names}."
@@ -127,31 +119,29 @@ def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield from [f"{escape(verdict.spec.text)} ({escape(verdict.spec.source)})", ""]
         for cell in verdict.cells:
             if cell.effect is not None:
-                where = f"{cell.spec.task}, {cell.place}: {escape(cell.what)}"
-                yield f"- {where}: {escape(cell.text)}: **{cell.outcome.value}{', n = 3' * cell.few}**"
+                said = f"{escape(cell.what)}: {escape(cell.text)}: **{cell.outcome.value}{', n = 3' * cell.few}**"
+                yield f"- {cell.spec.task}, {cell.place}: {said}"
         if lacking := [f"{cell.spec.task} (`{cell.scale}`)" for cell in verdict.cells if cell.effect is None]:
             yield f"- not run: {', '.join(lacking)}"
         yield ""
 
 
-def _of_paper(tables: Sequence[Table], specs: Sequence[FigureSpec]) -> Iterator[str]:
+def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
     """A line for each table and figure of the paper: its command, what is published, the scales without a record.
 
     The paper's appendix was not available; there is a table for each whose subject the paper's text names.
     """
-    for name, same in groupby(tables, key=lambda table: table.name):
-        at_scales = list(same)
-        what, subject = at_scales[0].parts
+    for name, (first, *others) in groupby(tables, key=lambda table: table.name):
+        what, subject = first.parts
         if what.startswith(("Table", "Appendix")):
             command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
-            there = [
-                f"[{each.scale}](tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
-                for each in at_scales
-                if each.num_records
-            ]
-            lacking = [each.scale for each in at_scales if not each.num_records]
+            there, lacking = list[str](), list[str]()
+            for each in (first, *others):
+                some = " (some runs)" * any(row.missing for row in each.rows)
+                page = f"[{each.scale}](tables/{each.stem}.md){some}"
+                (there if each.num_records else lacking).append(page if each.num_records else each.scale)
             yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])
-    for spec in specs:
+    for spec in figure_specs():
         what, _, subject = spec.title.partition(": ")
         if what.startswith("Figure "):
             drawn = (FIGURES / f"{spec.name}.png").is_file()

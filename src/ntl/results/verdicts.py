@@ -90,13 +90,12 @@ def load_verdicts(path: Path = VERDICTS) -> VerdictsSpec:
             where = f"{path}: {claim.name}: cells[{index}]"
             if bool(cell.table) == bool(cell.benchmark):
                 raise UserError(f"{where}: give a table or a benchmark")
-            if cell.benchmark:
-                continue
-            cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
-            table = table_spec(cell.table)
-            column_of(check_pair(cell, table, where), cell.metric, where)
-            if lost := [scale for scale in cell.scales if scale not in table.scales]:
-                raise UserError(f"{where}.scales: table {cell.table!r} has no scale {lost[0]!r}")
+            if cell.table:
+                cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
+                table = table_spec(cell.table)
+                column_of(check_pair(cell, table, where), cell.metric, where)
+                if lost := [scale for scale in cell.scales if scale not in table.scales]:
+                    raise UserError(f"{where}.scales: table {cell.table!r} has no scale {lost[0]!r}")
     return spec
 
 
@@ -116,28 +115,26 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``effect`` is of all published seeds of the two configurations; ``parts`` says what those of the table and those of
-    other tables show. ``planned`` is the effect of the table's own seeds where the comparison is the one that the table
-    is made for, whose ``band`` it has; ``corrected`` is its p among the ``family`` of all of those, which for
-    ``no_worse`` is that against a loss of the band.
-    ``heuristic`` is what the baseline does not beat where the outcome is "not testable"; ``covered`` says what a
-    decoding by number has found of the probability, where that is a part.
+    ``effect`` is of all published seeds of the two configurations. ``planned`` is that of the table's own seeds where
+    the comparison is the one that the table is made for, whose ``band`` it has; ``corrected`` is its p among the
+    ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table and others
+    show, ``covered`` of what part of the probability a decoding by number speaks.
     """
 
     spec: CellSpec
     scale: str
     place: str
     what: str
-    effect: Effect | None
-    outcome: Outcome
+    effect: Effect | None = None
+    outcome: Outcome = Outcome.not_run
     heuristic: str = ""
     planned: Effect | None = None
     band: float = BAND
     no_worse: bool = False
-    corrected: float | None = None
     said: str = ""
-    covered: str = ""
     parts: str = ""
+    covered: str = ""
+    corrected: float | None = None
     family: int = 0
 
     @property
@@ -155,14 +152,13 @@ class Cell:
         """The effect and, where nothing is shown, why."""
         if self.effect is None:
             return "no run"
-        why = f"; the baseline does not beat {self.heuristic}" if self.outcome is Outcome.not_testable else ""
-        if self.outcome is Outcome.inconclusive and not self.said:
-            why = self.effect.power
-        after = "; added when the records had been seen" if self.spec.after else ""
-        p = ""
-        if self.corrected is not None and self.outcome is not Outcome.not_testable:
+        why, p = self.effect.power if self.outcome is Outcome.inconclusive and not self.said else "", ""
+        if self.outcome is Outcome.not_testable:
+            why = f"; the baseline does not beat {self.heuristic}"
+        elif self.corrected is not None:
             against = f" against a loss of {self.band:.0%}" * self.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
+        after = "; added when the records had been seen" * self.spec.after
         return f"{self.said or self.effect.text}{self.parts}{p}{why}{self.covered}{after}"
 
 
@@ -186,9 +182,9 @@ class Verdict:
         """That of the tasks which decide, "depends on the task" where they disagree; else why none decides."""
         outcomes = {cell.outcome for cell in self.tasks.values()}
         decided = outcomes & {Outcome.supported, Outcome.contradicted, Outcome.equivalent}
+        order = (Outcome.inconclusive, Outcome.not_testable, Outcome.not_run)
         if len(decided) > 1:
             return Outcome.depends
-        order = (Outcome.inconclusive, Outcome.not_testable, Outcome.not_run)
         return decided.pop() if decided else next(each for each in order if each in outcomes)
 
     @property
@@ -204,77 +200,61 @@ class Verdict:
         """``supported: multiplication (hour); contradicted: arithmetic (hour)``, those that decide first."""
         found: dict[Outcome, list[str]] = {}
         for task, cell in self.tasks.items():
-            beside = ", ".join([*filter(None, [cell.scale]), *["n = 3"] * cell.few])
+            beside = ", ".join(filter(None, [cell.scale, "n = 3" * cell.few]))
             found.setdefault(cell.outcome, []).append(f"{task} ({beside})".removesuffix(" ()"))
         return "; ".join(f"{each.value}: {', '.join(found[each])}" for each in Outcome if each in found)
 
 
 def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequence[RunRecord]) -> Cell | None:
-    block, base_metric = table.spec.blocks[cell.block], cell.against_metric or cell.metric
+    block = table.spec.blocks[cell.block]
     made = next((each.rows for each in table.blocks if each.spec is block), None)
-    if made is None or not (rows := rows_by_label(cell.groups, block, table.scale, made)):
+    if made is None or not (groups := rows_by_label(cell.groups, block, table.scale, made)):
         return None
-    column = column_of(block, cell.metric, cell.table)
+    sides = (cell.against, cell.against_metric or cell.metric), (cell.row, cell.metric)
+    gate, column = (column_of(block, metric, cell.table) for _, metric in sides)
     wanted = table.spec.primary_of(table.scale)
-    same = all(getattr(cell, each.name) == getattr(wanted, each.name) for each in fields(PairSpec))
-    primary = same and not wanted.less
+    primary = not wanted.less and all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(PairSpec))
     band = wanted.band if primary else BAND
-    own = [(each[cell.against].records, each[cell.row].records) for each in rows]
-    here, others, found = _pooled(column, (base_metric, cell.metric), own, _replicated(rows, cell, records), band)
-    parts = ""
-    if here and others:
-        of_here, of_others = (f"n = {part.summary.n}: {part.short}" for part in (here, others))
-        parts = f" (in this table {of_here}; in others {of_others})"
-    what = (
-        f"{read_by(cell.row, cell.metric)} against {read_by(cell.against, base_metric)}, {column.words.split(', ')[0]}"
+    pairs = [[each[label] for label, _ in sides] for each in groups]
+    own, others, both = [[row.records for row in pair] for pair in pairs], [], []
+    for pair, have in zip(pairs, own, strict=True):
+        base, other = more = [replications(row.plan, records) for row in pair]
+        # No pair mixes processors.
+        same = {seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device}
+        others.append([{seed: run for seed, run in side.items() if seed in same} for side in more])
+        both.append([a | b for a, b in zip(have, others[-1], strict=True)])
+    here, there, found = (
+        effect(column, *([by_seed(sides[at][1], pair[at]) for pair in runs] for at in (0, 1)), band)
+        for runs in (own, others, both)
     )
-    names = [str(row.plan.pins["model"]) for each in rows for row in (each[cell.row], each[cell.against])]
-    models = ", ".join(dict.fromkeys(map(model_name, names)))
-    place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
+    column_words, names = (
+        column.words.split(", ")[0],
+        [str(row.plan.pins["model"]) for pair in pairs for row in pair[::-1]],
+    )
+    base, other = (read_by(*side) for side in sides)
+    place = f"`{table.scale}`, [{table.parts[0]}](tables/{table.stem}.md), "
+    place += ", ".join(dict.fromkeys(map(model_name, names)))
+    new = Cell(cell, table.scale, place, f"{other} against {base}, {column_words}")
     if found is None or 0 < found.summary.n < 3:
-        return Cell(cell, table.scale, place, what, None, Outcome.not_run)
-    gate, more = column_of(block, base_metric, cell.table), block.scales[table.scale].heuristics
-    outcome = outcome_of(found, gate, [[*each.values()] for each in rows], more, not claim.no_worse)
-    covered = _covered(rows, (cell.row, cell.metric), (cell.against, base_metric))
-    planned = here if primary else None
-    return Cell(
-        cell, table.scale, place, what, found, *outcome, planned, band, claim.no_worse, covered=covered, parts=parts
-    )
+        return new
+    if here and there:
+        in_table, in_others = (f"n = {part.summary.n}: {part.short}" for part in (here, there))
+        new.parts = f" (in this table {in_table}; in others {in_others})"
+    new.effect, new.planned, new.band, new.no_worse = found, here if primary else None, band, claim.no_worse
+    heuristics, rows = block.scales[table.scale].heuristics, [[*each.values()] for each in groups]
+    new.outcome, new.heuristic = outcome_of(found, gate, rows, heuristics, not claim.no_worse)
+    new.covered = _covered(groups, sides[::-1])
+    return new
 
 
-Runs = Sequence[tuple[Mapping[int, RunRecord], Mapping[int, RunRecord]]]  # of each group, by seed: base and other
-
-
-def _replicated(rows: Sequence[Mapping[str, Row]], cell: CellSpec, records: Sequence[RunRecord]) -> Runs:
-    """The runs of both rows that other tables made; no pair mixes processors."""
-    found = []
-    for each in rows:
-        base, other = (replications(each[label].plan, records) for label in (cell.against, cell.row))
-        same = [seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device]
-        found.append(({seed: base[seed] for seed in same}, {seed: other[seed] for seed in same}))
-    return found
-
-
-def _pooled(
-    column: ColumnSpec, metrics: tuple[str, str], own: Runs, others: Runs, band: float
-) -> tuple[Effect | None, Effect | None, Effect | None]:
-    """The effects of a table's own runs, of those of other tables, and of both together."""
-    both = [({**a, **c}, {**b, **d}) for (a, b), (c, d) in zip(own, others, strict=True)]
-    sides = [
-        [[by_seed(name, pair[i]) for pair in runs] for i, name in enumerate(metrics)] for runs in (own, others, both)
-    ]
-    here, there, every = (effect(column, base, other, band) for base, other in sides)
-    return here, there, every
-
-
-def _covered(rows: Sequence[Mapping[str, Row]], *sides: tuple[str, str]) -> str:
+def _covered(groups: Sequence[Mapping[str, Row]], sides: Sequence[tuple[str, str]]) -> str:
     """The mean probability of what the decoding of each side, a label and a metric, has found, where it is a part."""
     means = []
     for label, metric in sides:
         for column in ("represented", "covered"):  # an older search found what it covered alone
             name = f"{metric.partition('/')[0]}/{column}@{metric.partition('@')[2]}"
-            shares = [each for row in rows for each in by_seed(name, row[label].records).values() if each is not None]
-            if shares:
+            found = [value for rows in groups for value in by_seed(name, rows[label].records).values()]
+            if shares := [value for value in found if value is not None]:
                 means.append(fmean(shares))
                 break
     shares = " and ".join(f"{mean:.2f}" for mean in means)
@@ -286,22 +266,24 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     """UserError: no such file, not one line in it as is named, or a column that it lacks."""
     import pandas as pd
 
-    ends = ("", "_low", "_high")
     try:
         lines = pd.read_csv(folder / cell.benchmark, comment="#", dtype=str, keep_default_na=False).to_dict("records")
-        (chosen,) = (row for row in lines if all(row[key] == value for key, value in cell.where.items()))
-        ratio, low, high = (float(chosen[f"ratio{end}"]) for end in ends)
+
+        def times(where: Mapping[str, str]) -> list[float]:
+            (line,) = (line for line in lines if all(line[key] == value for key, value in where.items()))
+            return [float(line[key]) for key in ("ratio", "ratio_low", "ratio_high", "rounds")]
+
+        *ratios, rounds = times(cell.where)
         if cell.over:
-            (over,) = (row for row in lines if all(row[k] == value for k, value in (cell.where | cell.over).items()))
-            by, least, most = (float(over[f"ratio{end}"]) for end in ends)
-            ratio, low, high = ratio / by, low / most, high / least
-        said = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times {cell.against}"
+            by, least, most, _ = times(cell.where | cell.over)
+            ratios = [each / over for each, over in zip(ratios, (by, most, least), strict=True)]
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
-    logs = [math.log(value) for value in (ratio, low, high)]
+    ratio, low, high = map(math.log, ratios)
     time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
-    found = Effect(time, Summary((), 0, logs[0], None, *logs[1:]), True, math.log1p(BAND))
-    place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {chosen['rounds']} timings"
+    found = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND))
+    said = "{:.2f} [{:.2f}, {:.2f}] times {}".format(*ratios, cell.against)
+    place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {rounds:.0f} timings"
     return Cell(cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
 
 
@@ -322,12 +304,11 @@ def judge(
             cells += [_table_cell(claim, cell, table, records) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks)] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
-    every = [cell for verdict in found for cell in verdict.cells]
-    tested = [(cell, cell.planned.p(not cell.no_worse)) for cell in every if cell.planned]
-    claimed = {(cell.spec.table, cell.scale) for cell, _ in tested}
+    planned = [(cell, cell.planned) for verdict in found for cell in verdict.cells if cell.planned]
+    claimed = {(cell.spec.table, cell.scale) for cell, _ in planned}
+    tested = [(cell, each.p(not cell.no_worse)) for cell, each in planned]
     unclaimed = [table.primary for table in tables if table.primary and (table.name, table.scale) not in claimed]
-    tested += [(None, primary.p(says_better=True)) for primary in unclaimed]
-    known = [(cell, p) for cell, p in tested if p is not None]
+    known = [(cell, p) for cell, p in [*tested, *((None, each.p(True)) for each in unclaimed)] if p is not None]
     for (cell, _), corrected in zip(known, holm([p for _, p in known]), strict=True):
         if cell:
             cell.corrected, cell.family = corrected, len(known)
@@ -341,28 +322,23 @@ def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
     or contradicted on a task that sentences name, and none of them rests on it.
     """
     cells = {f"{each.spec.name}/{task}": cell for each in verdicts for task, cell in each.tasks.items()}
-    found = []
+    found, held = list[str](), {name for sentence in spec.learnt for name in sentence.holds}
     for sentence in spec.learnt:
         named = [name for _, name, _, _ in Formatter().parse(sentence.text) if name]
         if lost := [name for name in (*named, *sentence.holds) if name not in cells]:
             raise UserError(f"{VERDICTS}: learnt: {lost[0]!r} is no claim/task")
         for name, wanted in sentence.holds.items():
-            if cells[name].outcome is not wanted:
+            if (now := cells[name].outcome) is not wanted:
                 raise UserError(
                     f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {name} being {wanted.value}, and it is "
-                    f"{cells[name].outcome.value}: write what is true now"
+                    f"{now.value}: write what is true now"
                 )
-        text = sentence.text.format_map({name: cells[name].short for name in named})
-        found.append(" ".join(text.split()))
-    held = {name for sentence in spec.learnt for name in sentence.holds}
-    tasks = {cells[name].spec.task for name in held}
-    decided = {Outcome.supported, Outcome.contradicted}
-    lost = [
-        name for name, cell in cells.items() if cell.outcome in decided and cell.spec.task in tasks and name not in held
-    ]
-    if lost:
-        raise UserError(
-            f"{VERDICTS}: learnt: no sentence rests on {lost[0]} ({cells[lost[0]].outcome.value}): "
-            "write one that is true of it, or name it in the `holds` of one that is"
-        )
+        found.append(" ".join(sentence.text.format_map({name: cells[name].short for name in named}).split()))
+    tasks, decided = {cells[name].spec.task for name in held}, {Outcome.supported, Outcome.contradicted}
+    for name, cell in cells.items():
+        if cell.outcome in decided and cell.spec.task in tasks and name not in held:
+            raise UserError(
+                f"{VERDICTS}: learnt: no sentence rests on {name} ({cell.outcome.value}): "
+                "write one that is true of it, or name it in the `holds` of one that is"
+            )
     return found
