@@ -25,10 +25,8 @@ def heading(spec: TableSpec, plans: Iterable[RowPlan]) -> str:
     ran, took, own = {}, {}, {}
     for plan in (plan for plan in plans if plan.place):
         name = model_name(plan.pins["model"]) + " from scratch" * (plan.pins.get("model.pretrained") == "false")
-        if plan.stand_in:
-            ran[name] = took[model_name(plan.place)] = None
-        else:
-            own[name] = None
+        (ran if plan.stand_in else own)[name] = None
+        took |= {model_name(plan.place): None} if plan.stand_in else {}
     what, colon, subject = spec.title.partition(": ")
     if took:
         return f"{what} with {_listed(ran)} in place of {_listed(took)}{colon}{subject}"
@@ -45,10 +43,10 @@ def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
     if block.note:
         yield " ".join(block.note.split())
     part, records = block.scales[scale], [record for row in rows for record in row.records.values()]
-    models = [pair for pair in part.replace.items() if pair[0].startswith("model=")]
+    models = [f"{new} stands in for {old}" for old, new in part.replace.items() if old.startswith("model=")]
     if models:
-        pairs = ", ".join(f"{new} stands in for {old}" for old, new in models).replace("model=", "")
         others = "; the other models are left out" if part.groups and not part.labels else ""
+        pairs = ", ".join(models).replace("model=", "")
         yield f"At scale={scale} {pairs}{others}. The paper's numbers are those of the published models."
     splits = dict.fromkeys(column.metric.partition("/")[0] for column in block.columns)
     if found := "; ".join(filter(None, (_unparsable(split, rows) for split in splits))):
@@ -61,16 +59,14 @@ def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _unparsable(split: str, rows: Sequence[Row]) -> str:
+    """``test: CE 3 of 2000``, each row with any; empty where no record counts them."""
     known, bad = False, []
     for row in rows:
-        shares = [
-            (record.metrics[f"{split}/unparsable"] or 0, record.metrics.get(f"{split}/count") or 0)
-            for record in row.records.values()
-            if record.metrics.get(f"{split}/unparsable") is not None
-        ]
+        found = [(record.metrics.get(f"{split}/unparsable"), record) for record in row.records.values()]
+        shares = [(share, record.metrics.get(f"{split}/count") or 0) for share, record in found if share is not None]
         known = known or bool(shares)
-        if found := sum(share * count for share, count in shares):
-            bad.append(f"{row_name(row.spec)} {round(found)} of {sum(count for _, count in shares):.0f}")
+        if lost := sum(share * count for share, count in shares):
+            bad.append(f"{row_name(row.spec)} {round(lost)} of {sum(count for _, count in shares):.0f}")
     return f"{split}: {', '.join(bad) or 'none'}" if known else ""
 
 
@@ -89,8 +85,8 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]
         which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}"
         yield f"Not all rows of {which} ran on the same kind of processor."
     # What was measured on the data is no part of it, and not every record has it.
-    data = [({**each.data, "longer_than_train": None}, each.config.get("dataset")) for each in records if each.data]
-    read = _sets((json.dumps(settings, sort_keys=True), json.dumps(found, sort_keys=True)) for found, settings in data)
+    data = [(each.config.get("dataset"), {**each.data, "longer_than_train": None}) for each in records if each.data]
+    read = _sets((json.dumps(settings, sort_keys=True), json.dumps(of, sort_keys=True)) for settings, of in data)
     if (most := max(map(len, read.values()), default=0)) > 1:
         yield f"Not a fair comparison: the runs read {most} different versions of the data."
     # Versions 2 and 3 differ only where a text has several ####, which no published one of 2 has.
@@ -118,7 +114,7 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
     plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
     varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
-    values: dict[tuple[str, int, str], set[str]] = {}
+    values = list[tuple[tuple[str, int, str], str]]()
     for record in records:
         loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))
         source = loss if loss == objective else record.config.get("model", {}).get("head", "lm")
@@ -129,5 +125,5 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
                 # What comes with a model's head, or with a loss that is an objective, is compared among runs with it.
                 seed = record.seed if key in ("base", "tokenizer.path") or key.endswith(".seed") else 0
                 place = key, seed, source if group in ("objective", "decoding") else ""
-                values.setdefault(place, set()).add(json.dumps(value))
-    return sorted({key for (key, *_), found in values.items() if len(found) > 1})
+                values.append((place, json.dumps(value)))
+    return sorted({key for (key, *_), found in _sets(values).items() if len(found) > 1})

@@ -145,8 +145,11 @@ def _page_block(block: Block) -> list[str]:
     if any(row.learnt is False for row in block.rows):
         bold += f" No better than a constant answer: in {block.endpoint.header}."
     lines += ["", f"Mean ± standard deviation over seeds; for n = 2 both values. {bold}", ""]
-    if remarks := [*block.of_families, *block.warnings]:
-        lines += [*[f"- {escape(note)}" for note in remarks], ""]
+    for family in block.families:
+        lines += [f"- {escape(family.sentence)}"]
+        lines += [f"- {escape(f'{label}: {each.text}.')}" for label, each in family.effects.items()]
+    lines += [f"- {escape(note)}" for note in block.warnings]
+    lines += [""] * bool(block.families or block.warnings)
     return lines
 
 

@@ -45,8 +45,7 @@ def outcome_of(
     return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 
-@dataclass
-class Difference:
+class Difference(NamedTuple):
     """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for."""
 
     row: RowSpec
@@ -84,19 +83,6 @@ class Block:
         """The columns of the page."""
         return [column for column in self.spec.columns if not column.details]
 
-    def grouped_rows(self) -> Iterator[tuple[str | None, Row]]:
-        """Each row, with the name of its group where one begins, else None."""
-        group = ""
-        for row in self.rows:
-            yield (None if row.spec.group == group else row.spec.group), row
-            group = row.spec.group
-
-    @property
-    def of_families(self) -> list[str]:
-        """What is said of each family, and of each of its rows."""
-        rows = {each.sentence: [f"{label}: {of.text}." for label, of in each.effects.items()] for each in self.families}
-        return [text for sentence, said in rows.items() for text in (sentence, *said)]
-
     @property
     def seeds_per_row(self) -> list[int]:
         """The records of each row that is no constant."""
@@ -105,8 +91,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table. ``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows
-    nothing."""
+    """``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows nothing."""
 
     spec: TableSpec = field(repr=False)
     scale: str
@@ -157,28 +142,21 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
 
     UserError: no such table or scale, a row that cannot be composed.
     """
-    if isinstance(spec, str):
-        spec = load_table_spec(spec)
-    blocks: list[Block] = []
-    parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
+    spec = load_table_spec(spec) if isinstance(spec, str) else spec
+    parts, wanted, finding, blocks = plan_table(spec, scale), spec.primary_of(scale), "", list[Block]()
     for block, plans in parts:
-        named, pair, more = block is spec.blocks[wanted.block], None, list[Difference]()
-        endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
+        pair, more, endpoint = None, list[Difference](), block.columns[0]
+        if named := block is spec.blocks[wanted.block]:
+            endpoint = next(column for column in block.columns if column.metric == wanted.metric)
         rows = _rows(block, plans, records, endpoint)
         if named:
             pair, primary, finding = find_primary(wanted, block, scale, rows)
             if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
                 pair, more = None, [Difference(pair[1].spec, pair[0].spec, primary, True)]
-        found = Block(
-            block,
-            [row for row in rows if not row.spec.constant or any(row.values.values())],
-            [*more, *differences(block.columns, rows, pair, endpoint.metric)],
-            list(warnings(block, scale, rows)),
-            list(notes(block, scale, rows)),
-            endpoint,
-            list(_families(block, rows)),
-        )
-        blocks.append(found)
+        shown = [row for row in rows if not row.spec.constant or any(row.values.values())]
+        more += differences(block.columns, rows, pair, endpoint.metric)
+        said = [*warnings(block, scale, rows)], [*notes(block, scale, rows)]
+        blocks.append(Block(block, shown, more, *said, endpoint, list(_families(block, rows))))
     return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
 
 
@@ -187,14 +165,13 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
     for family in block.families:
         count, level = len(family.rows), 1 - ALPHA / len(family.rows)  # Bonferroni
         column = next(column for column in block.columns if column.metric == family.metric)
-        base = by_label[family.against]
-        gaps = {label: by_label[label].over(base, column, level=level) for label in family.rows}
+        gaps = {label: by_label[label].over(by_label[family.against], column, level) for label in family.rows}
         found = {label: gap for label, gap in gaps.items() if gap}
         shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
-        said = [f"{word}: {', '.join(with_outcome(found, says)) or 'none'}" for word, says in shown.items()]
+        said = "; ".join(f"{word}: {', '.join(with_outcome(found, says)) or 'none'}" for word, says in shown.items())
         sentence = (
             f"Each of {count} against {family.against} in {column.words}, with intervals of {level:.1%}, so that all "
-            f"hold together with {LEVEL:.0%} (Bonferroni); p is exact and not corrected. Of these, {'; '.join(said)} "
+            f"hold together with {LEVEL:.0%} (Bonferroni); p is exact and not corrected. Of these, {said} "
             f"(within {BAND:.0%})."
         )
         if found:
@@ -214,25 +191,23 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
     return dict(enumerate(sorted((score for _, score in found), key=lambda score: (score is None, score or 0.0))))
 
 
-def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
-    # A constant answer does not depend on the decoding; another parse rule may read it differently.
-    name, _, reading = metric.partition("@")
-    decoded = any(reading in record.config.get("beside", {}) for record in records)
-    return f"{name if decoded else metric}:{constant}"
-
-
 def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec) -> list[Row]:
     by_row = [row_records(plan, records) for plan in plans]
     every = [record for have in by_row for record in have.values()]
-    rows = []
-    for plan, have in zip(plans, by_row, strict=True):
-        values = {
-            column.metric: constant_values(_constant_key(column.metric, plan.row.constant, every), every)
-            if plan.row.constant
-            else by_seed(column.metric, have)
-            for column in block.columns
-        }
-        rows.append(Row(plan, have, values))
+    readings = {reading for record in every for reading in record.config.get("beside", {})}
+
+    def values(metric: str, constant: str, have: Mapping[int, RunRecord]) -> Seeds:
+        if not constant:
+            return by_seed(metric, have)
+        # A constant answer does not depend on the decoding; another parse rule may read it differently.
+        name, _, reading = metric.partition("@")
+        return constant_values(f"{name if reading in readings else metric}:{constant}", every)
+
+    metrics = [column.metric for column in block.columns]
+    rows = [
+        Row(plan, have, {metric: values(metric, plan.row.constant, have) for metric in metrics})
+        for plan, have in zip(plans, by_row, strict=True)
+    ]
     for row, learnt in beats_constants(endpoint, rows).items():
         row.learnt = learnt
     for column in block.columns:
@@ -258,18 +233,17 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     """
     if column.better is Better.neither:
         return []
-    found, ahead = [], beats_constants(column, rows)
-    means = {row: summary.mean for row in rows if row.plan.overrides and not (summary := row.summary(column)).undefined}
-    ranked = sorted(
-        (row for row, mean in means.items() if mean is not None),
-        key=lambda row: (row.spec.group, -column.better.value * (means[row] or 0.0)),
-    )
-    for _, group in groupby(ranked, key=lambda row: row.spec.group):
-        first, second, *_ = [*group, None]
-        gap = first.over(second, column) if first and second else None
-        is_shown = gap is not None and gap.outcome(says_better=True) is Outcome.supported
-        if first and is_shown and ahead[first] is not False and first.learnt is not False:
-            found.append(first)
+    ahead, summaries = beats_constants(column, rows), [(row, row.summary(column)) for row in rows if row.plan.overrides]
+    means = {row: each.mean for row, each in summaries if each.mean is not None and not each.undefined}
+    ranked = sorted(means, key=lambda row: (row.spec.group, -column.better.value * means[row]))
+    found = list[Row]()
+    for _, (first, *others) in groupby(ranked, key=lambda row: row.spec.group):
+        gap = (
+            first.over(others[0], column)
+            if others and ahead[first] is not False and first.learnt is not False
+            else None
+        )
+        found += [first] if gap and gap.outcome(says_better=True) is Outcome.supported else []
     return found
 
 
@@ -287,19 +261,17 @@ def differences(
     ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
     metric ``endpoint`` is marked. Columns without a better end have no effects.
     """
-    pairs = [primary] if primary else []
-    for role in (Role.baseline, Role.control):
-        for base, row in product((row for row in rows if row.spec.role is role), rows):
-            other = row is not base and row.plan.overrides and row.spec.group == base.spec.group
-            if other and (role is Role.baseline or (row.spec.role is Role.ntl and _but_loss(row) == _but_loss(base))):
-                pairs.append((base, row))
-    found = []
-    for base, row in dict.fromkeys(pairs):
-        for column in (each for each in columns if each.better is not Better.neither):
-            if gap := row.over(base, column):
-                is_primary = (base, row) == primary and column.metric == endpoint
-                found.append(Difference(row.spec, base.spec, gap, is_primary))
-    return found
+    pairs = dict.fromkeys([primary] if primary else [])
+    for role, (base, row) in product((Role.baseline, Role.control), product(rows, rows)):
+        other = base.spec.role is role and row is not base and row.plan.overrides and row.spec.group == base.spec.group
+        if other and (role is Role.baseline or (row.spec.role is Role.ntl and _but_loss(row) == _but_loss(base))):
+            pairs[base, row] = None
+    return [
+        Difference(row.spec, base.spec, gap, (base, row) == primary and column.metric == endpoint)
+        for base, row in pairs
+        for column in columns
+        if column.better is not Better.neither and (gap := row.over(base, column))
+    ]
 
 
 def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:
