@@ -10,6 +10,7 @@ from enum import Enum
 from functools import cache
 from operator import mul
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ Groups = Sequence[Seeds]
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_FLIPS = 2**20
+NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Summary:
     @property
     def n(self) -> int:
         return len(self.values)
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Its columns of a CSV."""
+        return {name: getattr(self, name) for name in NUMBERS} | {"values": list(self.values)}
 
 
 def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:

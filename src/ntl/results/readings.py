@@ -66,7 +66,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         found = found[found.ne("").any(axis="columns")]
         return ["", title, *found.to_string().splitlines()] if len(found) else []
 
-    def of(row: str, at: str) -> Summary:
+    def summary(row: str, at: str) -> Summary:
         return summarize([*values(row, at).values()])
 
     def gap(row: str, at: str, base_at: str) -> Effect | None:
@@ -85,7 +85,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     heading = metric_of(column.metric).heading
     lines = table(
         f"{split} {heading}, mean ± standard deviation over seeds",
-        lambda row, at: plus_minus(of(row, at), column.format),
+        lambda row, at: plus_minus(summary(row, at), column.format),
     )
     references = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
     scores = {name: score for name, score in references.items() if score is not None}
@@ -99,7 +99,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         lines += table(title, lambda row, at, name=f"{split}/{metric}": mean(row, at, name))
     gaps = {(row, at): gap(row, at, base_at) for row in rows for at in readings}
     shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/represented").values()]
-    means = [of(row, at).mean for row in rows for at in readings]
+    means = [summary(row, at).mean for row in rows for at in readings]
     advice = _advice(
         f"{base_row}, {called[base_at]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items() if found}
     )

@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import Effect, Summary
+from ntl.results.effects import NUMBERS, Summary
 from ntl.results.match import row_name
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Row, Table
@@ -145,11 +145,8 @@ def _page_block(block: Block) -> list[str]:
     if any(row.learnt is False for row in block.rows):
         bold += f" No better than a constant answer: in {block.endpoint.header}."
     lines += ["", f"Mean ± standard deviation over seeds; for n = 2 both values. {bold}", ""]
-    for family in block.families:
-        lines += [f"- {escape(family.sentence)}"]
-        lines += [f"- {escape(f'{label}: {each.text}.')}" for label, each in family.effects.items()]
-    lines += [f"- {escape(note)}" for note in block.warnings]
-    lines += [""] * bool(block.families or block.warnings)
+    if block.remarks:
+        lines += [*[f"- {escape(note)}" for note in block.remarks], ""]
     return lines
 
 
@@ -195,7 +192,7 @@ def to_latex(table: Table) -> str:
         index = [row_name(row.spec) for row in block.rows]
         title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
         about = {"hrules": True, "position_float": "centering", "caption": re.sub("[&%$#_{}]", r"\\\g<0>", title)}
-        style = pd.DataFrame(cells, index=index).style.format(escape="latex")
+        style: Any = pd.DataFrame(cells, index=index).style.format(escape="latex")
         style = style.format_index(escape="latex").format_index(escape="latex", axis="columns")
         found.append(style.to_latex(**about))
     return "\n".join(found).translate(str.maketrans(signs | {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}))
@@ -203,7 +200,6 @@ def to_latex(table: Table) -> str:
 
 # ---- CSV, one line per cell, difference or note, for further computation
 
-NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
     *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
     *("paper_mean", "paper_sd", "minus_paper", "measure", "better", "primary", "seeds", "values", "records"),
@@ -211,20 +207,11 @@ FIELDS = (
 )
 
 
-def _numbers(summary: Summary) -> dict[str, Any]:
-    return {**{name: getattr(summary, name) for name in NUMBERS}, "values": list(summary.values)}
-
-
-def _effect(found: Effect) -> dict[str, Any]:
-    told = {"metric": found.column.metric, **_numbers(found.summary), "better": found.better, "text": found.text}
-    return {**told, "measure": "log ratio" if found.ratio else "difference"}
-
-
 def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
     metric, summary = column.metric, row.summary(column)
     paper_mean, paper_sd, *_ = (*row.spec.paper.get(metric, ()), None, None)
     return {
-        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": metric, **_numbers(summary)},
+        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": metric, **summary.line},
         **{"best": metric in row.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
         "minus_paper": None if paper_mean is None or summary.mean is None else summary.mean - paper_mean,
         "seeds": [] if row.spec.constant else list(row.values[metric]),
@@ -242,16 +229,8 @@ def to_cells(table: Table) -> list[dict[str, Any]]:
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []
     for block in table.blocks:
-        parts = [_cell(row, column) for row in block.rows for column in block.spec.columns]
-        for each in block.differences:
-            told = {"kind": "difference", "group": each.row.group, "row": each.row.label, "primary": each.primary}
-            parts.append({**told, "against": each.against.label, **_effect(each.effect)})
-        for family in block.families:
-            told = {"kind": "family", "against": family.against}
-            parts.append({**told, "text": family.sentence})
-            parts += [{**told, "row": label, **_effect(each)} for label, each in family.effects.items()]
-        parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
-        found += [{"block": block.spec.title, **part} for part in parts]
+        cells = [_cell(row, column) for row in block.rows for column in block.spec.columns]
+        found += [{"block": block.spec.title, **each} for each in (*cells, *block.lines)]
     found.append({"kind": "finding", "text": table.finding})
     return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
 

@@ -4,15 +4,16 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect, with_outcome
 from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PrimarySpec, Role, RowSpec, TableSpec, load_table_spec
+from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
 
+Line = dict[str, Any]  # of the CSV
 Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
 
 
@@ -45,38 +46,26 @@ def outcome_of(
     return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 
-class Difference(NamedTuple):
-    """The effect of ``row`` over ``against`` in a column; ``primary``: of the comparison that the table is made for."""
-
-    row: RowSpec
-    against: RowSpec
-    effect: Effect
-    primary: bool
-
-
-class Family(NamedTuple):
-    """What a sentence says of several rows: the effect of each over the row ``against``, by its label."""
-
-    against: str
-    sentence: str
-    effects: dict[str, Effect]
+def effect_line(kind: str, found: Effect, row: str, against: str, **more: Any) -> Line:
+    """A line of the CSV on an effect."""
+    told = {"kind": kind, "row": row, "against": against, "metric": found.column.metric, **found.summary.line}
+    measure = "log ratio" if found.ratio else "difference"
+    return {**told, "better": found.better, "text": found.text, "measure": measure, **more}
 
 
 @dataclass(frozen=True)
 class Block:
     """One data set's part of a table.
 
-    ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
-    ``warnings`` are on the page, too; ``notes`` are in the CSV alone.
+    ``lines`` are those of the CSV that follow the cells: differences, families and notes. ``remarks`` are those of the
+    page. ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
     """
 
     spec: BlockSpec
     rows: list[Row]
-    differences: list[Difference]
-    warnings: list[str]
-    notes: list[str]
+    lines: list[Line]
+    remarks: list[str]
     endpoint: ColumnSpec
-    families: list[Family]
 
     @property
     def shown(self) -> list[ColumnSpec]:
@@ -91,13 +80,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows nothing."""
+    """``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows nothing.
+
+    ``primary`` is the effect that the table is made for; None without a run of a common seed.
+    """
 
     spec: TableSpec = field(repr=False)
     scale: str
     title: str
     blocks: list[Block] = field(repr=False)
     finding: str
+    primary: Effect | None
 
     @property
     def name(self) -> str:
@@ -125,11 +118,6 @@ class Table:
         return [row for block in self.blocks for row in block.rows]
 
     @property
-    def primary(self) -> Effect | None:
-        """The effect that the table is made for; None without a run of a common seed."""
-        return next((each.effect for block in self.blocks for each in block.differences if each.primary), None)
-
-    @property
     def num_records(self) -> int:
         return sum(len(row.records) for row in self.rows)
 
@@ -143,24 +131,30 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     UserError: no such table or scale, a row that cannot be composed.
     """
     spec = load_table_spec(spec) if isinstance(spec, str) else spec
-    parts, wanted, finding, blocks = plan_table(spec, scale), spec.primary_of(scale), "", list[Block]()
+    parts, wanted, blocks = plan_table(spec, scale), spec.primary_of(scale), list[Block]()
+    primary, finding = None, ""
     for block, plans in parts:
-        pair, more, endpoint = None, list[Difference](), block.columns[0]
+        pair, lines, endpoint = None, list[Line](), block.columns[0]
         if named := block is spec.blocks[wanted.block]:
             endpoint = next(column for column in block.columns if column.metric == wanted.metric)
         rows = _rows(block, plans, records, endpoint)
         if named:
             pair, primary, finding = find_primary(wanted, block, scale, rows)
             if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
-                pair, more = None, [Difference(pair[1].spec, pair[0].spec, primary, True)]
+                base, row = (each.spec for each in pair)
+                lines.append(effect_line("difference", primary, row.label, base.label, group=row.group, primary=True))
+                pair = None
+        lines += differences(block.columns, rows, pair, endpoint.metric)
+        families, warned = [*_families(block, rows)], [*warnings(block, scale, rows)]
+        lines += [*families, *({"kind": "note", "text": text} for text in (*warned, *notes(block, scale, rows)))]
+        remarks = [f"{each['row']}: {each['text']}." if "row" in each else each["text"] for each in families] + warned
         shown = [row for row in rows if not row.spec.constant or any(row.values.values())]
-        more += differences(block.columns, rows, pair, endpoint.metric)
-        said = [*warnings(block, scale, rows)], [*notes(block, scale, rows)]
-        blocks.append(Block(block, shown, more, *said, endpoint, list(_families(block, rows))))
-    return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding)
+        blocks.append(Block(block, shown, lines, remarks, endpoint))
+    return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding, primary)
 
 
-def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
+def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Line]:
+    """What a sentence says of several rows, and the effect of each."""
     by_label = {row.spec.label: row for row in rows if not row.spec.constant}
     for family in block.families:
         count, level = len(family.rows), 1 - ALPHA / len(family.rows)  # Bonferroni
@@ -175,7 +169,8 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Family]:
             f"(within {BAND:.0%})."
         )
         if found:
-            yield Family(family.against, sentence, found)
+            yield {"kind": "family", "against": family.against, "text": sentence}
+            yield from (effect_line("family", gap, label, family.against) for label, gap in found.items())
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
@@ -255,7 +250,7 @@ def _but_loss(row: Row) -> dict[str, str]:
 
 def differences(
     columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
-) -> list[Difference]:
+) -> list[Line]:
     """Every row over its group's baseline, and every ``ntl`` row over a control that differs in the loss alone.
 
     ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
@@ -266,12 +261,12 @@ def differences(
         other = base.spec.role is role and row is not base and row.plan.overrides and row.spec.group == base.spec.group
         if other and (role is Role.baseline or (row.spec.role is Role.ntl and _but_loss(row) == _but_loss(base))):
             pairs[base, row] = None
-    return [
-        Difference(row.spec, base.spec, gap, (base, row) == primary and column.metric == endpoint)
-        for base, row in pairs
-        for column in columns
-        if column.better is not Better.neither and (gap := row.over(base, column))
-    ]
+    found = list[Line]()
+    for (base, row), column in product(pairs, columns):
+        if column.better is not Better.neither and (gap := row.over(base, column)):
+            more = {"group": row.spec.group, "primary": (base, row) == primary and column.metric == endpoint}
+            found.append(effect_line("difference", gap, row.spec.label, base.spec.label, **more))
+    return found
 
 
 def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:

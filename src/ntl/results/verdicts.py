@@ -210,7 +210,8 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     made = next((each.rows for each in table.blocks if each.spec is block), None)
     if made is None or not (groups := rows_by_label(cell.groups, block, table.scale, made)):
         return None
-    sides = (cell.against, cell.against_metric or cell.metric), (cell.row, cell.metric)
+    base_metric = cell.against_metric or cell.metric
+    sides = (cell.against, base_metric), (cell.row, cell.metric)
     gate, column = (column_of(block, metric, cell.table) for _, metric in sides)
     wanted = table.spec.primary_of(table.scale)
     primary = not wanted.less and all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(PairSpec))
@@ -224,7 +225,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
         others.append([{seed: run for seed, run in side.items() if seed in same} for side in more])
         both.append([a | b for a, b in zip(have, others[-1], strict=True)])
     here, there, found = (
-        effect(column, *([by_seed(sides[at][1], pair[at]) for pair in runs] for at in (0, 1)), band)
+        effect(column, [by_seed(base_metric, of) for of, _ in runs], [by_seed(cell.metric, of) for _, of in runs], band)
         for runs in (own, others, both)
     )
     column_words, names = (
