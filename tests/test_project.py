@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2407, "objectives": 1284, "training": 3000, "numbers": 742, "tokenizers": 680, "models": 1084},
-    **{"data": 3498, "decoding": 1459, "evaluation": 1410, "results": 3798, "launch": 805, "benchmarks": 843},
+    **{"data": 3498, "decoding": 1459, "evaluation": 1410, "results": 3586, "launch": 805, "benchmarks": 843},
     **{"config": 2638, "system": 798},
 }
 MAX_FILES = 148

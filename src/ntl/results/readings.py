@@ -3,16 +3,17 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 from ntl.evaluation.metrics import COVERED, RIDGE, metric_of
-from ntl.results.effects import Effect, Outcome, Summary, effect, summarize, with_outcome
+from ntl.results.effects import Effect, Outcome, Seeds, effect, summarize, with_outcome
 from ntl.results.record import RECORD, RunRecord, read_record, unpack_errors
 from ntl.results.render import plus_minus
 from ntl.results.spec import ColumnSpec
+from ntl.results.table import by_seed
 from ntl.system.errors import UserError
 
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
@@ -45,29 +46,29 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     import pandas as pd
 
     splits = [key for record in records for key in record.errors if "@" not in key and key != "validation"]
-    first, rows = records[0], [*dict.fromkeys(names)]
+    first, runs = records[0], dict[str, dict[int, RunRecord]]()
+    for name, record in zip(names, records, strict=True):
+        runs.setdefault(name, {})[record.seed] = record
     called = {"": str(first.config.get("decoding", {}).get("name", ""))}
     called |= {name: name for record in records for name in record.config.get("beside", {})}
     # Greedy answers first; the run's own decoding once, also where it is one of several.
     order = sorted(called, key=lambda at: called[at] != "greedy")
     readings = [at for place, at in enumerate(order) if called[at] not in [called[each] for each in order[:place]]]
-    if not splits or len(rows) * len(readings) < 2:
+    if not splits or len(runs) * len(readings) < 2:
         return []
-    split, base_at = splits[0], readings[0]
+    split, base_at, places = splits[0], readings[0], [*product(runs, readings)]
     column = ColumnSpec(f"{split}/{OWN_ERROR.get(first.config['dataset']['name'], 'mae')}")
     called = {at: name.replace("_", " ") for at, name in called.items()}
+    of_ce = [name for name, have in runs.items() for r in have.values() if r.config["loss"]["name"] == "ce"]
+    base_row = (of_ce or [*runs])[0]
 
-    def values(row: str, at: str, metric: str = column.metric) -> dict[int, float | None]:
-        key = f"{metric}@{at}" if at else metric
-        return {r.seed: r.value(key) for name, r in zip(names, records, strict=True) if name == row and r.has(key)}
+    def values(row: str, at: str, metric: str = column.metric) -> Seeds:
+        return by_seed(f"{metric}@{at}" if at else metric, runs[row])
 
     def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
-        found = pd.DataFrame({called[at]: {row: cell(row, at) for row in rows} for at in readings})
+        found = pd.DataFrame({called[at]: {row: cell(row, at) for row in runs} for at in readings})
         found = found[found.ne("").any(axis="columns")]
         return ["", title, *found.to_string().splitlines()] if len(found) else []
-
-    def summary(row: str, at: str) -> Summary:
-        return summarize([*values(row, at).values()])
 
     def gap(row: str, at: str, base_at: str) -> Effect | None:
         base = values(base_row, base_at)
@@ -77,44 +78,39 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         return found.short if found else ""
 
     def mean(row: str, at: str, metric: str) -> str:
-        known = [value for value in values(row, at, metric).values() if value is not None]
-        return f"{fmean(known):.3g}" if known else ""
+        found = summarize([*values(row, at, metric).values()]).mean
+        return "" if found is None else f"{found:.3g}"
 
-    of_ce = [name for name, r in zip(names, records, strict=True) if r.config["loss"]["name"] == "ce"]
-    base_row = (of_ce or rows)[0]
-    heading = metric_of(column.metric).heading
+    summaries = {place: summarize([*values(*place).values()]) for place in places}
     lines = table(
-        f"{split} {heading}, mean ± standard deviation over seeds",
-        lambda row, at: plus_minus(summary(row, at), column.format),
+        f"{split} {metric_of(column.metric).heading}, mean ± standard deviation over seeds",
+        lambda row, at: plus_minus(summaries[row, at], column.format),
     )
     references = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
     scores = {name: score for name, score in references.items() if score is not None}
-    constants = {name: score for name, score in scores.items() if name != RIDGE}
-    best = [f"{format(min(constants.values()), column.format)} by a constant answer"] if constants else []
-    best += [f"{format(scores[RIDGE], column.format)} by ridge regression on characters"] if RIDGE in scores else []
-    lines += [f"For comparison: {', '.join(best)}."] if best else []
+    ridge = scores.pop(RIDGE, math.inf)
+    best = {"a constant answer": min(scores.values(), default=math.inf), "ridge regression on characters": ridge}
+    told = [f"{format(score, column.format)} by {name}" for name, score in best.items() if score < math.inf]
+    lines += [f"For comparison: {', '.join(told)}."] if told else []
     lines += table(f"difference from {base_row}, read in the same way", lambda row, at: short(gap(row, at, at)))
     lines += table(f"difference from {base_row}, {called[base_at]}", lambda row, at: short(gap(row, at, base_at)))
     for metric, title in INTERVALS.items():
         lines += table(title, lambda row, at, name=f"{split}/{metric}": mean(row, at, name))
-    gaps = {(row, at): gap(row, at, base_at) for row in rows for at in readings}
-    shares = [value for row in rows for at in readings for value in values(row, at, f"{split}/represented").values()]
-    means = [summary(row, at).mean for row in rows for at in readings]
-    advice = _advice(
-        f"{base_row}, {called[base_at]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items() if found}
-    )
-    if scores.get(RIDGE, math.inf) < min((each for each in means if each is not None), default=-math.inf):
+    gaps = {f"{row}, {called[at]}": found for row, at in places if (found := gap(row, at, base_at))}
+    advice = _advice(f"{base_row}, {called[base_at]}", gaps)
+    if ridge < min((each.mean for each in summaries.values() if each.mean is not None), default=-math.inf):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
     lost = {
-        f"{name}, {called[at]}": float(np.isnan(unpack_errors(record.errors[key])).mean())
-        for name, record in zip(names, records, strict=True)
-        for at in readings
+        f"{row}, {called[at]}": float(np.isnan(unpack_errors(record.errors[key])).mean())
+        for row, at in places
+        for record in runs[row].values()
         if (key := f"{split}@{at}" if at else split) in record.errors and column.metric.endswith("/mae")
     }
     if lost and (share := max(lost.values())) > 0:
         of = max(lost, key=lost.__getitem__)
         advice.append(f"An answer without a number is in no MAE: up to {share:.0%} of the answers ({of}).")
-    if shares and (found := min(each or 0.0 for each in shares)) < COVERED:
+    shares = [value or 0.0 for place in places for value in values(*place, f"{split}/represented").values()]
+    if (found := min(shares, default=1.0)) < COVERED:
         advice.append(f"Of some rows, median and expectation are of a part of the answers: {found:.0%} are numbers.")
     return [*lines, "", *advice]
 
