@@ -4,16 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ntl.config.folders import CONFIG_DIR, RESULTS
+from ntl.config.folders import CONFIG_DIR
 from ntl.results.effects import ALPHA, Outcome
-from ntl.results.figures.spec import figure_specs
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
 from ntl.results.table import Table
 from ntl.results.verdicts import Verdict, Whose, judge, learnt, load_verdicts
 from ntl.system.errors import UserError, one_line_errors
 
-FIGURES = RESULTS / "figures"
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"
 
@@ -38,7 +36,6 @@ def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: 
         "learnt": (f"- {escape(each)}" for each in sentences),
         "verdicts": _verdicts(verdicts),
         "corrected": [_corrected(verdicts)],
-        "figures": _figures(),
         "paper": _of_paper(tables),
         "tables": _index(tables),
         "evidence": _evidence(verdicts),
@@ -82,12 +79,6 @@ def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
             yield ""
 
 
-def _figures() -> Iterator[str]:
-    for spec in sorted(figure_specs(), key=lambda spec: spec.name != "effects"):  # all comparisons in one
-        if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
-            yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
-
-
 def _index(tables: Sequence[Table]) -> Iterator[str]:
     empty: dict[str, list[str]] = {}
     for table in tables:
@@ -127,7 +118,7 @@ def _evidence(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
-    """A line for each table and figure of the paper: its command, what is published, the scales without a record.
+    """A line for each table of the paper: its command, what is published, the scales without a record.
 
     The paper's appendix was not available; there is a table for each whose subject the paper's text names.
     """
@@ -141,10 +132,3 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
                 page = f"[{each.scale}](tables/{each.stem}.md){some}"
                 (there if each.num_records else lacking).append(page if each.num_records else each.scale)
             yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])
-    for spec in figure_specs():
-        what, _, subject = spec.title.partition(": ")
-        if what.startswith("Figure "):
-            drawn = (FIGURES / f"{spec.name}.png").is_file()
-            scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
-            link = f"[{scale or 'drawn'}](figures/{spec.name}.png)" if drawn else ""
-            yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])

@@ -1,7 +1,6 @@
 """Tiny records of everything that a figure reads, with the id and the config of the run that a row composes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,33 +8,25 @@ import numpy as np
 import pytest
 
 from ntl.config.folders import RESULTS
-from ntl.config.targets import locate
 from ntl.results import RunRecord
-from ntl.results.figures.spec import FigureSpec, Source, load_figure_spec
-from ntl.results.figures.style import Drawing
+from ntl.results.figures.page import FIGURES
+from ntl.results.figures.style import Drawn, Runs, Source
+
+
+class OnEvidence(Source):
+    """Rows of evidence's multiplication in place of a figure's, of those that ``tiny_record`` makes runs of."""
+
+    def runs(self, table: str, scale: str, labels: Sequence[str] = (), block: int = 0, group: str = "") -> Runs:
+        known = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
+        return super().runs("evidence", "tiny", known, 1)
 
 
 @pytest.fixture
-def on_evidence() -> Callable[..., FigureSpec]:
-    """A figure of config/figure, its panels of evidence's multiplication, of which ``tiny_record`` makes runs."""
+def draw() -> Callable[..., Drawn]:
+    """A figure from these records and the files of this folder."""
 
-    def moved(figure: str, **changes: Any) -> FigureSpec:
-        spec = load_figure_spec(figure)
-        place = {"table": "evidence", "block": 1, "group": "", "scale": "tiny", **changes}
-        return replace(spec, panels=[replace(panel, **place) for panel in spec.panels])
-
-    return moved
-
-
-@pytest.fixture
-def draw() -> Callable[..., Drawing]:
-    """A figure, of config/figure where it is named, from these records and the files of this folder."""
-
-    def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing:
-        spec = load_figure_spec(figure) if isinstance(figure, str) else figure
-        drawing = locate(spec.draw)(Source(spec, records, results))
-        assert drawing is not None
-        return drawing
+    def drawn(figure: str, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawn:
+        return FIGURES[figure](OnEvidence(records, results))
 
     return drawn
 

@@ -1,63 +1,84 @@
-"""All figures: their specs, their looks, and `make figures`; and which differences the README's figure shows."""
+"""All figures: their rows, their looks, their page and files; and which differences the README's figure shows."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
-from ntl.config import UserError
-from ntl.config.folders import RESULTS
-from ntl.config.targets import locate
+from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results.effects import with_outcome
 from ntl.results.figures.effects import UNSHOWN, gaps, sentence
-from ntl.results.figures.spec import FIGURE_FOLDER, FigureSpec, Panel, PanelSpec, figure_specs
-from ntl.results.figures.style import LOOKS, Drawing, panels, style, write
+from ntl.results.figures.page import FIGURES, draw_all
+from ntl.results.figures.style import LOOKS, NoRuns, Source, panels, style, write
 from ntl.results.spec import ColumnSpec
 
 
-def test_every_figure_has_its_function_and_every_loss_a_look_of_its_own() -> None:
-    for spec in figure_specs():
-        assert callable(locate(spec.draw))
-    assert {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")} == LOOKS.keys()
+def test_every_loss_has_a_look_of_its_own() -> None:
+    assert {path.stem for path in (CONFIG_DIR / "loss").glob("*.yaml")} == LOOKS.keys()
     for each in ("name", "marker"):
         assert len({getattr(look, each) for look in LOOKS.values()}) == len(LOOKS)
     # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
     assert len({(look.colour, look.line) for look in LOOKS.values()}) == len(LOOKS)
 
 
-ROWS = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
-PRODUCTS = PanelSpec("evidence", ROWS, "tiny", 1, metric="interpolate/mape_median")
+def test_every_figure_has_its_place_on_both_pages_and_rows_that_exist() -> None:
+    page, results = ((CONFIG_DIR / name).read_text() for name in ("figures.md", "results.md"))
+    for name, draw in FIGURES.items():
+        assert f"]({name}.png)\n" in page
+        assert f"](figures/{name}.png)" in results
+        assert (RESULTS / "figures" / f"{name}.png").is_file()
+        try:  # without records, those that need none
+            draw(Source([], RESULTS))
+        except NoRuns:
+            continue
+        assert name in {"figure1b", "figure2", "figure3", "speculative"}
+
+
+def test_the_page_names_what_was_not_drawn(tmp_path: Path) -> None:
+    paths = draw_all([], RESULTS, tmp_path)
+    drawn = ("figure1b", "figure2", "figure3", "speculative")
+    assert [path.name for path in paths] == [f"{name}.{kind}" for name in drawn for kind in ("pdf", "png")]
+    assert all(path.stat().st_size for path in paths)
+    page, _, missing = (tmp_path / "README.md").read_text().partition("Not drawn, ")
+    assert page.count("\n## ") == page.count("\n![") == 4
+    assert "logits 8 × 64 × 32,128 in float32 (63 MiB)" in page
+    assert "\n- Figure 4: epochs until the relative error is small, by digits of the two factors\n" in missing
+    assert missing.count("\n- ") == 9
 
 
 def test_only_the_runs_of_the_rows(tiny_record) -> None:
-    """In the order of the panel, by seed; which runs are a row's is tested in test_match.py."""
+    """In the order of the labels, by seed; which runs are a row's is tested in test_match.py."""
     records = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 5), tiny_record("gce", 1)]
-    found = Panel(PRODUCTS, records, "here").runs
+    source = Source(records, RESULTS)
+    found = source.runs("evidence", "tiny", block=1)
     assert [(loss, list(have)) for loss, have in found.items()] == [("ce", [5]), ("ntl_was", [1, 2])]
-    assert list(Panel(replace(PRODUCTS, rows=ROWS[2:]), records, "here").runs) == ["ntl_was"]
-    with pytest.raises(UserError, match="here: table 'evidence' has no row 'GCE' there that runs"):
-        Panel(replace(PRODUCTS, rows=["GCE"]), [], "here")
+    assert list(source.runs("evidence", "tiny", ["NTL-WAS, λ = 0.3"], block=1)) == ["ntl_was"]
+    with pytest.raises(KeyError, match="GCE"):
+        source.runs("evidence", "tiny", ["GCE"], block=1)
 
 
-def drawing(value: float = 1.0) -> Drawing:
+def drawing(value: float = 1.0) -> Figure:
     figure, (left, right) = panels(3.25, 2.0, 2)
     left.plot([0, value], label="a")
     right.imshow([[0, value]])
     figure.legend()
-    return Drawing(FigureSpec("Title", "", "", formats=["pdf", "png", "svg"], name="a"), figure, "Caption.")
+    return figure
 
 
 @pytest.mark.slow
 def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Path, monkeypatch) -> None:
+    def files(value: float = 1.0) -> list[bytes]:
+        return [write(drawing(value), tmp_path / f"a.{kind}").read_bytes() for kind in ("pdf", "png", "svg")]
+
     with style():
-        first = [path.read_bytes() for path in write(drawing(), tmp_path / "first")]
+        first = files()
     # matplotlib writes the time of this variable, or of the clock, unless it is told not to.
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 30, "pdf.compression": 6}), style():
-        assert [path.read_bytes() for path in write(drawing(), tmp_path / "again")] == first
-        other = [path.read_bytes() for path in write(drawing(2.0), tmp_path / "other")]
+        assert files() == first
+        other = files(2.0)
         assert matplotlib.rcParams["font.size"] == 8
     assert all(one != another for one, another in zip(first, other, strict=True))
     for written in first:

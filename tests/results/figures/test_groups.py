@@ -10,7 +10,7 @@ import pytest
 from ntl.config import UserError
 
 
-def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, on_evidence, points) -> None:
+def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -> None:
     def record(loss: str, seed: int, accuracy: float | None):
         inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
         groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.9}}}
@@ -18,8 +18,8 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, on_eviden
         return tiny_record(loss, seed, groups=groups, metrics=known)
 
     records = [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ce", 3, None), record("ntl_was", 1, 0.5)]
-    drawing = draw(on_evidence("figureA1"), records)
-    inside, outside = drawing.figure.axes
+    figure, words = draw("figureA1", records)
+    inside, outside = figure.axes
     assert [label.get_text() for label in inside.get_yticklabels()] == ["algebra: linear", "numbers: round"]
     assert [line[0] for line in points(inside)] == [pytest.approx([0, 30]), [0, 50]]
     np.testing.assert_allclose(inside.collections[0].get_segments()[1][:, 0], [20, 40])
@@ -27,12 +27,12 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, on_eviden
     assert inside.get_xlim() == outside.get_xlim()
     assert outside.get_xlim()[0] < 0 < 90 < outside.get_xlim()[1]
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
-    assert "answers of a tiny GPT-2 from scratch in place of a tiny GPT-2, 1 to 3 seeds a loss" in drawing.caption
+    assert words["seeds"] == "1 to 3 seeds"
     best = "CE 50.0%, NTL-WAS 50.0%, the best constant answer 60.0%."
-    assert f"All of interpolation: {best}" in drawing.caption
+    assert f"All of interpolation: {best}" in words["findings"]
 
 
-def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw, on_evidence) -> None:
+def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> None:
     """They frame what was trained on and write each value."""
 
     def record(loss: str, seed: int, value: float):
@@ -41,15 +41,15 @@ def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw, on_ev
         return tiny_record(loss, seed, groups={"interpolate": inside, "extrapolate": beyond})
 
     records = [record("ce", seed, value) for seed, value in enumerate([8.0, 10.2, 1e9], 1)]
-    drawing = draw(on_evidence("figureA2"), [*records, record("ntl_was", 1, 3.0)])
-    first, second, _ = drawing.figure.axes  # the last is the bar of colours
+    figure, words = draw("figureA2", [*records, record("ntl_was", 1, 3.0)])
+    first, second, _ = figure.axes  # the last is the bar of colours
     shown = np.ma.filled(first.images[0].get_array(), np.nan)
     np.testing.assert_array_equal(shown, [[10.2, 5e6], [20, np.nan]])
     assert [label.get_text() for label in first.get_xticklabels()] == ["1", "3"]
     assert [text.get_text() for text in first.texts] == ["10", ">999", "20"]
     assert (first.patches[0].get_width(), first.patches[0].get_height()) == (2, 2)
     assert [first.get_title(), second.get_title()] == ["CE", "NTL-WAS"]
-    assert "1 to 3 seeds a loss" in drawing.caption
+    assert words == {"seeds": "1 to 3 seeds"}
 
 
 def calibrated(*rows: tuple[int, float]) -> dict[str, Any]:
@@ -57,23 +57,24 @@ def calibrated(*rows: tuple[int, float]) -> dict[str, Any]:
     known = {digit: [first, *[0.0] * 9] for digit, first in rows}
     for digit, row in known.items():
         row[digit] = 1 - row[0]
-    return {"interpolate": {"digits": [known.get(digit) for digit in range(10)]}}
+    digits = {"digits": [known.get(digit) for digit in range(10)]}
+    return {"interpolate": digits, "test": digits}
 
 
-def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, on_evidence, tmp_path: Path) -> None:
+def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_path: Path) -> None:
     records = [tiny_record("ce", seed) for seed in (1, 2, 3)]
-    spec = on_evidence("figureA4", split="interpolate", rows=["CE"])
     file = tmp_path / "benchmarks" / "calibration_tiny.json"
     file.parent.mkdir()
     with pytest.raises(UserError, match=r"cannot read .*calibration_tiny.json"):
-        draw(spec, records, tmp_path)
+        draw("figureA4", records, tmp_path)
     file.write_text(json.dumps({records[0].id: calibrated((4, 0.2)), records[1].id: calibrated((4, 0.4), (5, 0.5))}))
-    drawing = draw(spec, records, tmp_path)
-    image = drawing.figure.axes[0].images[0]
+    (tmp_path / "benchmarks" / "calibration_hour.json").write_text("{}")
+    figure, words = draw("figureA4", records, tmp_path)
+    image = figure.axes[0].images[0]
     shown = np.ma.filled(image.get_array(), np.nan)
     np.testing.assert_allclose(shown[4], [30, 0, 0, 0, 70, 0, 0, 0, 0, 0])
     assert np.isnan(shown[5]).all()  # one of the two seeds does not know it
     assert image.get_clim() == (0, 70)
-    assert "2 seeds a loss" in drawing.caption
+    assert words["seeds"] == "2 seeds"
     # 30 % of the probability lies four digits off; the rows of digits that are never right are left out.
-    assert "noisy numbers: CE 70.0% and 1.20." in drawing.caption
+    assert words["findings"] == "noisy numbers: CE 70.0% and 1.20. multiplication: CE 70.0% and 1.20."

@@ -1,1 +1,1 @@
-"""Every figure, drawn from run records and two small CSV files; the same bytes for the same numbers."""
+"""Every figure, drawn from run records and committed numbers; the same bytes for the same numbers."""
