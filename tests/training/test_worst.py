@@ -67,7 +67,7 @@ def test_a_published_record_keeps_the_worst(answered: Path) -> None:
     """Once published, a record stays as it is, whatever the predictions are by then."""
     words = [answered.name, "--outputs", str(answered.parent), "--out", str(answered.parent / "runs"), "--dirty"]
     publish(words)
-    path = answered.parent / "runs" / f"{answered.name}.json"
+    path = answered.parent / "runs" / "noisy_numbers.jsonl"
     record, content = read_record(path), path.read_bytes()
     assert [each["error"] for each in record.worst["test"]] == [1000.0, record.worst["test"][1]["error"], None]
     assert record.worst["test"][0].keys() == {"question", "answer", "prediction", "error"}
@@ -120,4 +120,4 @@ def test_edited_answers_are_not_published(answered: Path, tmp_path: Path) -> Non
     assert not out.exists()
     write_record(folder / "record.json", record, overwrite=True)
     publish(words)
-    assert len(read_record(out / f"{record.id}.json").worst["test"]) == 3
+    assert len(read_record(out / "noisy_numbers.jsonl").worst["test"]) == 3

@@ -63,9 +63,8 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         _check_scores(path, record)
     known = {record.id: record for record in load_records([out])}
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
-        fields = {
-            name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE
-        }  # a run's own may be of any answers
+        # A run's own may be of any answers.
+        fields = {name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE}
         try:
             fields |= {} if fields["worst"] else _wrong_answers(path.parent, record)
         except UserError as error:

@@ -19,14 +19,11 @@ SHA256 = re.compile("[0-9a-f]{64}")
 def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
     """What is wrong with a record, and the rows of tables that it fills, a line each.
 
-    Args:
-        published: the records that it would stand beside, or stands beside.
-        root: a checkout of the repository, which has the commit of the run.
-
-    UserError: its overrides are refused.
+    ``published`` are those that it stands beside, ``root`` is a checkout of the repository, which has the commit of the
+    run. UserError: its overrides are refused.
     """
     others = [each for each in published if each.id != record.id]
-    rows = list(_rows(record, others))
+    rows = [*_rows(record, others)]
     faults = [*_faults(record, others, root), *(line for _, line in rows if line)]
     return faults, [name for name, _ in rows]
 

@@ -186,16 +186,12 @@ def identity_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     groups = [*COMPUTED, "base", *(["decoding"] if trainer.get("best", "") not in ("", LOSS) else [])]
     idle = {f"trainer.{steps}" for given, steps in DERIVED.items() if trainer.get(given)}
     idle |= {"model.file", "decoding.interval_rows", "decoding.interval_scale"}
-    found = leaves({group: values.get(group, "") for group in groups})
-    return {key: value for key, value in found.items() if key not in idle}
+    return {key: each for key, each in leaves({g: values.get(g, "") for g in groups}).items() if key not in idle}
 
 
 @cache
 def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, dict[str, Any], dict[str, Any]]:
-    """The config of a row's run, its ``identity_fields``, and their defaults.
-
-    Seeds share one composition, but for a base, which has their seed.
-    """
+    """The config of a row's run, its ``identity_fields`` and their defaults. Seeds share a composition without base."""
     if any(word.startswith("base=") for word in overrides):
         config = _composed((*overrides, f"seed={seed}"))
     else:

@@ -33,7 +33,6 @@ RECORD = "record.json"
 SCHEMA = 2
 DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
-WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 # Metrics of curves, which no record stores.
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
@@ -322,7 +321,7 @@ def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
 
 def with_weights_of(record: RunRecord, config: Config) -> Config:
     """The config with the weights and the tokenizer that the record names, wherever they lie here."""
-    paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
+    paths = {group: record.config.get(group, {}).get("path", "") for group in ("model", "tokenizer")}
     return replace(config, **{group: replace(getattr(config, group), path=path) for group, path in paths.items()})
 
 
