@@ -117,25 +117,21 @@ def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
                 median(spent[part] / passes / own for spent, own in zip(turns[heads], step, strict=True))
                 for part in (2, 3)
             ]
+            drafting = forwards - len(ids)  # passes with drafts
+            drafted = range(2, heads + 1 if drafting else 0)
+            kept = {head: sum(each["accepted"][head - 2] for each in counts) / drafting for head in drafted}
             same = [all(turn[0][at] == each for turn in turns[heads]) for at, each in enumerate(expected)]
             yield {
                 **{"device": given.device, "kind": kind, "vocab": shape.vocab_size, "width": shape.hidden_size},
                 **{"layers": shape.num_hidden_layers, "answers": len(ids), "tokens": tokens, "rounds": given.rounds},
                 **{"batch": size, "heads": heads, "tokens_per_forward": tokens / forwards},
-                **{f"accepted_head{head}": _kept(counts, head) for head in range(2, most + 1)},
+                **{f"accepted_head{head}": kept.get(head) for head in range(2, most + 1)},
                 **{"same_answers": sum(same), "steps": steps, "passes": passes, "verify": costs[0], "draft": costs[1]},
                 **{"bound": steps / passes / sum(costs), "seconds": median(times[heads])},
                 **{"greedy_seconds": median(times["bare"]), **ratios(times["bare"], times[heads], "speedup")},
                 **ratios(times["ours"], times["bare"], "plain"),
                 "plain_same": sum(map(eq, turns["ours"][0], expected)),
             }
-
-
-def _kept(counts: list[Row], head: int) -> float | None:
-    """Return the share of the passes with drafts that kept the draft of a head; None for one that drafted nothing."""
-    drafted = sum(each["forwards"] - 1 for each in counts)
-    kept = [each["accepted"][head - 2] for each in counts if len(each["accepted"]) > head - 2]
-    return sum(kept) / drafted if kept and drafted else None
 
 
 def _passes(lengths: list[int], size: int) -> int:

@@ -105,9 +105,8 @@ def steps_of(setting: Setting, terms: dict[str, Terms], vocab: NumberVocabulary,
         optimizer.step()
         optimizer.zero_grad()
 
-    common: Any = {"model": network, "number_vocab": vocab}
-    objectives = {name: NextToken(NextTokenConfig(), terms=loss, **common).train() for name, loss in terms.items()}
-    return {name: partial(step, objective) for name, objective in objectives.items()}
+    make = partial(NextToken, NextTokenConfig(), model=network, number_vocab=vocab)
+    return {name: partial(step, make(terms=loss).train()) for name, loss in terms.items()}
 
 
 def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[Row]:

@@ -28,7 +28,7 @@ SETTINGS = ("device", "dtype", "implementation", "shape", "batch", "length", "ro
 SHAPES = {"smollm2": "49152x576x30x9x3x1536", "paper": "32000x1024x25x16x16x2736"}
 
 
-def shape_of(name: str) -> LlamaConfig:
+def shape_of(name: str) -> Any:
     """Return the shape of this name, or of tokens, width, blocks, heads, key heads, width of the MLP with x between."""
     try:
         vocab, width, blocks, heads, keys, mlp = map(int, SHAPES.get(name, name).split("x"))
@@ -52,7 +52,7 @@ def floor(blocks: float, unembedding: float, heads: int, labelled: float) -> flo
     return (blocks + heads * labelled * unembedding) / (blocks + labelled * unembedding)
 
 
-def step_of(given: argparse.Namespace, shape: LlamaConfig, form: str, heads: int) -> Callable[[float], None]:
+def step_of(given: argparse.Namespace, shape: Any, form: str, heads: int) -> Callable[[float], None]:
     """Return a function that computes the loss of the last positions, a share, and all gradients once."""
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(shape).to(given.device, getattr(torch, given.dtype))
@@ -80,9 +80,8 @@ def compare_heads(given: argparse.Namespace) -> Iterator[Row]:
     check(given.device, given.rounds)
     checked_implementation(given.implementation)
     shape = shape_of(given.shape)
-    blocks: Any = shape.num_hidden_layers
-    if wrong := [heads for heads in given.heads if not 1 <= heads <= blocks]:
-        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of blocks, {blocks}")
+    if wrong := [heads for heads in given.heads if not 1 <= heads <= shape.num_hidden_layers]:
+        raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of blocks, {shape.num_hidden_layers}")
     if wrong := [each for each in given.labelled if not 0 < each <= 1]:
         raise UserError(f"--labelled {wrong[0]}: give shares above 0 and at most 1")
     ways = [("next token", 1), *((form, heads) for heads in given.heads for form in given.forms)]
@@ -94,8 +93,7 @@ def compare_heads(given: argparse.Namespace) -> Iterator[Row]:
         least, more = floor(*operations(shape, given.length), heads, labelled), row["peak_mib"] - plain["peak_mib"]
         yield {
             **{name: getattr(given, name) for name in SETTINGS},
-            **{"labelled": labelled, "form": form, "heads": heads, "seconds": row.pop("seconds")},
-            **{name: row[name] for name in ("ratio", "ratio_low", "ratio_high")},
-            **{"floor": least, "over_floor": row["ratio"] / least, "peak_mib": row["peak_mib"]},
-            **{"peak_ratio": row["peak_mib"] / plain["peak_mib"], "head_mib": more / max(heads - 1, 1)},
+            **{"labelled": labelled, "form": form, "heads": heads, **row, "floor": least},
+            **{"over_floor": row["ratio"] / least, "peak_ratio": row["peak_mib"] / plain["peak_mib"]},
+            "head_mib": more / max(heads - 1, 1),
         }
