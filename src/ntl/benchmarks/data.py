@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ntl.benchmarks.timing import Row
+from ntl.data.encode import encode_dataset
+from ntl.tokenizers import load_tokenizer
 
 # Pairs that datasets.map is shown: its speed does not depend on them.
 MAP_PAIRS = 100_000
@@ -35,9 +37,6 @@ def made_up_pairs(count: int) -> Iterator[dict[str, str]]:
 
 def tokenize(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
     """Ours, as a run does it on first use: pairs and seconds."""
-    from ntl.data.encode import encode_dataset
-    from ntl.tokenizers import load_tokenizer
-
     loaded, options = load_tokenizer(tokenizer, kind="digit"), {"decoder_only": False, "max_length": 512}
     started = time.perf_counter()
     encode_dataset(lambda: made_up_pairs(pairs), loaded, key=str(pairs), cache_dir=Path(folder), **options)
@@ -47,8 +46,6 @@ def tokenize(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
 def map_datasets(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
     """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in its Rust threads."""
     import datasets
-
-    from ntl.tokenizers import load_tokenizer
 
     datasets.disable_progress_bars()
     loaded, pairs = load_tokenizer(tokenizer, kind="digit"), min(pairs, MAP_PAIRS)
