@@ -105,16 +105,13 @@ def effects(source: Source) -> Drawn:
         if verdict.spec.whose is not Whose.beyond and cell.scale and cell.effect and cell.effect.gain
     ]
     tested = [line for line in lines if line[2].outcome is not Outcome.not_testable]
-    kinds = {"published models": list[Any](), "small models": list[Any]()}
-    for line in tested:
-        kinds["published models" if line[2].scale in ("real", "paper") else "small models"].append(line)
-    kinds = {kind: found for kind, found in kinds.items() if found}
-    if not kinds:
+    published = [line for line in tested if line[2].scale in ("real", "paper")]
+    small = [line for line in tested if line not in published]
+    kinds = (("published models", "#D55E00", published), ("small models", "#0072B2", small))
+    if not (heights := [len(found) for *_, found in kinds if found]):
         raise style.NoRuns
-    heights = [*map(len, kinds.values())]
     figure, parts = panels(PAGE, 0.2 + 0.7 * len(heights) + 0.17 * sum(heights), 1, len(heights), height_ratios=heights)
-    for axes, (kind, found) in zip(parts, kinds.items(), strict=True):
-        colour = "#D55E00" if kind == "published models" else "#0072B2"
+    for axes, (kind, colour, found) in zip(parts, (kind for kind in kinds if kind[2]), strict=True):
         axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
         axes.axvline(0, color="#555555", linewidth=1)
         names = list[str]()
@@ -124,7 +121,8 @@ def effects(source: Source) -> Drawn:
             if place and first:
                 axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
             unit = 100.0 if gained.ratio else 100 * cell.band / gained.band if gained.band else math.inf
-            mean, *beyond = (unit * value for value in (gained.column.better.value * gained.summary.mean, *ends))
+            middle = gained.column.better.value * (gained.summary.mean or 0.0)  # which is known where the ends are
+            mean, *beyond = (unit * value for value in (middle, *ends))
             inside = np.clip(beyond, -EDGE, EDGE)
             axes.plot(inside, [place, place], "-", color=colour, linewidth=1.5)
             for end, drawn, marker in zip(beyond, inside, "<>", strict=True):
@@ -216,7 +214,7 @@ def when(source: Source) -> Drawn:
         if len(found) > 2:
             ranks = rankdata(found, axis=0).T
             orders: dict[str, Any] = {"permutation_type": "pairings", "n_resamples": 50_000}  # of 8 seeds 40,320
-            p = permutation_test(ranks[:1], partial(np.dot, ranks[1]), vectorized=False, **orders).pvalue
+            p = permutation_test(ranks[:1], partial(np.average, weights=ranks[1]), vectorized=True, **orders).pvalue
             texts.append(f"{name_of(loss)}: ρ = {np.corrcoef(ranks)[0, 1]:+.2f}, n = {len(found)}, exact p = {p:.3g}")
         curves = [{seed: dict(of[seed].curves.get("eval_ce", ())) for seed in seeds} for of in (runs[loss], against)]
         mine, theirs = (pd.DataFrame(curve, dtype=float) for curve in curves)
@@ -225,15 +223,12 @@ def when(source: Source) -> Drawn:
         right.vlines(gains.columns, gains.min(), gains.max(), color=look.colour, linewidth=1)
     if not counts:
         raise style.NoRuns
-    titles = ("MAE of the answers", "Validation CE")
-    for axes, title, axis in zip(
-        (left, right), titles, ("accuracy of the checkpoint before fine-tuning", "fine-tuning step"), strict=True
-    ):
+    left.set(xlabel="accuracy of the checkpoint before fine-tuning", ylabel=f"gain over {name_of('ce')}, %")
+    right.set_xlabel("fine-tuning step")
+    for axes, title in ((left, "MAE of the answers"), (right, "Validation CE")):
         axes.axhline(0, color="#555555", linewidth=1)
         axes.set_title(title, loc="left")
-        axes.set_xlabel(axis)
         axes.grid(axis="y")
-    left.set_ylabel(f"gain over {name_of('ce')}, %")
     style.legend(figure, 4)
     said = f"Rank correlation of the gain with the base's accuracy: {'; '.join(texts)}." if texts else ""
     return figure, {"seeds": seeds_text(counts), "findings": said}

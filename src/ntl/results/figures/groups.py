@@ -37,9 +37,7 @@ def figureA1(source: Source) -> Drawn:
     names = [sorted(set().union(*of.values())) for of in scores]
     sizes = [*map(len, names)]
     figure, axes = panels(PAGE, 1.0 + 0.25 * sum(sizes), 1, 2, sharex=True, height_ratios=sizes)
-    metrics: dict[str, Any] = {
-        loss: pd.DataFrame([run.metrics for run in have.values()]) for loss, have in runs.items()
-    }
+    metrics = {loss: pd.DataFrame([run.metrics for run in have.values()]) for loss, have in runs.items()}
     for each, of, modules, (split, title) in zip(axes, scores, names, SPLITS.items(), strict=True):
         for at, (loss, values) in enumerate(of.items()):
             offset = 0.27 * (at - (len(of) - 1) / 2)  # equal values lie beside one another
@@ -50,7 +48,7 @@ def figureA1(source: Source) -> Drawn:
         style.name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in modules])
         each.set_title(title, loc="left")
         each.grid(axis="both")
-        means = {name_of(loss): of.get(f"{split}/accuracy", pd.Series()).mean() for loss, of in metrics.items()}
+        means = {name_of(loss): of.filter(items=[f"{split}/accuracy"]).mean().max() for loss, of in metrics.items()}
         constants = pd.concat(metrics.values()).filter(regex=rf"^{split}/accuracy:\w+$")
         means["the best constant answer"] = constants.mean().max()
         said = ", ".join(f"{name} {mean:.1%}" for name, mean in means.items() if not math.isnan(mean))
@@ -104,15 +102,14 @@ def figureA2(source: Source) -> Drawn:
 
 def needle(source: Source) -> Drawn:
     """A panel for each row of the table."""
-    rows = {"next token": "next token", "15% masked": "15 % masked"}
-    rows["15% random tokens (control)"] = "15 % random tokens"
-    runs = {title: have for row, title in rows.items() for have in source.runs("meap_needle", "tiny", [row]).values()}
+    rows = ("next token", "15% masked", "15% random tokens (control)")
+    runs = {row: have for row in rows for have in source.runs("meap_needle", "tiny", [row]).values()}
     figure, axes = panels(PAGE, 2.3, len(runs), sharey=True)
-    for each, (title, have) in zip(axes, runs.items(), strict=True):
+    for each, (row, have) in zip(axes, runs.items(), strict=True):
         grid, trained = _grid(have, "accuracy", "@", "mean")
         _draw_grid(each, grid, Normalize(0, 1), "{:.2f}", aspect="auto")
         each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
-        each.set(title=title, xlabel="depth (%)")
+        each.set(title=row.replace("%", " %").removesuffix(" (control)"), xlabel="depth (%)")
     axes[0].set_ylabel("words of the text")
     figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label="accuracy")
     return figure, {"seeds": seeds_of(runs)}
