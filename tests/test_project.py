@@ -210,7 +210,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 # Imported where it is asked for.
 ASKED_FOR = {
     "models/lora.py": "lora",
-    "system/hub.py": "gguf",
+    "config/model.py": "gguf",
     "launch/workers.py": "slurm",
     "scripts/notebooks.py": "dev",
 }

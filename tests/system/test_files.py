@@ -12,7 +12,8 @@ import pytest
 from filelock import Timeout
 
 from ntl.system.errors import UserError
-from ntl.system.files import is_locked, lock, make_once, remove_parts, sha256_of, sweep, write_text
+from ntl.system.files import is_locked, lock, make_once, sha256_of, sweep, write_text
+from ntl.training.checkpoints import remove_parts
 
 
 def test_only_what_matches_and_nobody_wrote_to_goes(tmp_path: Path) -> None:

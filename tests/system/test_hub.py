@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.system.hub import digest, identity, require, stored_parameters, tokenizer_files, weight_files
+from ntl.config.model import stored_parameters
+from ntl.system.hub import digest, require, tokenizer_files, weight_files
+from ntl.training.parts import identity
 
 
 def fill(folder: Path, **files: str) -> Path:

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from ntl.config import UserError
-from ntl.system import machine
-from ntl.system.machine import device_name, git_state, peak_memory_bytes, pick_device
+from ntl.system.machine import device_name, pick_device
+from ntl.training import train
+from ntl.training.record import peak_memory_bytes
+from ntl.training.train import git_state
 
 CPU = torch.device("cpu")
 STATUS = Path("/proc/self/status")
@@ -32,7 +34,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "add", ".")
     _git(tmp_path, "commit", "-qm", "first")
-    monkeypatch.setattr(machine, "__file__", str(source))
+    monkeypatch.setattr(train, "__file__", str(source))
     return tmp_path
 
 
@@ -51,7 +53,7 @@ def test_commit_and_changes(checkout: Path) -> None:
 
 def test_outside_a_checkout_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "environment.py"))
+    monkeypatch.setattr(train, "__file__", str(tmp_path / "environment.py"))
     assert git_state() == {"commit": None, "dirty": None}
 
 

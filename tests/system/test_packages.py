@@ -8,9 +8,9 @@ from zipfile import ZipFile
 import pytest
 
 from ntl.data import raw
+from ntl.data.raw import download_package
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of
-from ntl.system.hub import download_package
 
 METADATA = "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n"
 # Its own build backend, so that no other package is needed; it leaves a trace of having run.

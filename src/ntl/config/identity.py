@@ -11,7 +11,7 @@ from typing import Any
 from ntl.config.data import DatasetConfig, find_file
 from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
 from ntl.config.trainer import DERIVED, chooses_decoded
-from ntl.system.hub import content_of, digest, tokenizer_files, weights_digest
+from ntl.system.hub import digest, file_digest, tokenizer_files, weights_digest
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
@@ -149,3 +149,12 @@ def recorded(config: Any) -> dict[str, Any]:
     if not values["objective"]["mask"]["fraction"]:
         del values["objective"]["mask"]
     return values
+
+
+def content_of(path: Path) -> str:
+    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder."""
+    if not path.is_dir():
+        return f"sha256:{file_digest(path)}"
+    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    lines = "".join(f"{name} {file_digest(file)}\n" for name, file in files)
+    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

@@ -1,13 +1,15 @@
 """Schemas of models and tokenizers: where the weights come from, and the architecture where none are loaded."""
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ntl.config.settings import MISSING, setting
-from ntl.system.errors import UserError
-from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
+from ntl.system.errors import UserError, needs
+from ntl.system.hub import CONFIG, read_settings, require, snapshot, weight_files, weights_digest
 
 _ROWS = "Rows of the embedding, at least; 0: one for each token."
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -284,3 +286,38 @@ def check_type(model: ModelConfig) -> None:
     if types and found and found not in types:
         line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
         raise UserError(f"model={model.name} model.path={source(model)}: {line}")
+
+
+def config_of(name: str) -> dict[str, Any] | None:
+    """Return config.json of a folder or of a cached hub id; None if there is none. UserError if it cannot be read."""
+    folder = Path(name) if Path(name).is_dir() else snapshot(name)
+    return read_settings(folder / CONFIG) if folder and (folder / CONFIG).is_file() else None
+
+
+def stored_parameters(files: Sequence[Path]) -> int:
+    """Return the number of values in safetensors files, from their headers; other files are passed over.
+
+    UserError for a file that is not as long as its header says.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    total = 0
+    for path in (path for path in files if path.suffix == ".safetensors"):
+        try:
+            with safe_open(path, "np") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: truncated or corrupt safetensors file ({error}); fetch it again.") from error
+    return total
+
+
+def gguf_header(path: Path) -> tuple[str, int]:
+    """Return the architecture and the number of values in a GGUF file, from its header. UserError: it is none."""
+    with needs("gguf"):
+        import gguf
+    try:
+        reader = gguf.GGUFReader(path)
+        architecture = reader.fields["general.architecture"].contents()
+        return str(architecture), sum(int(tensor.n_elements) for tensor in reader.tensors)
+    except Exception as error:  # the reader raises errors of several types
+        raise UserError(f"{path}: cannot be read as a GGUF file ({str(error).splitlines()[0]}).") from error

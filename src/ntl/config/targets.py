@@ -52,7 +52,7 @@ def check_trust(config: Any) -> None:
 def locate(target: str) -> Any:
     """The class or function at a dotted path, for example ``ntl.losses.ntl_was``.
 
-    UserError unless this package defines it, as it does not define ``ntl.system.machine.subprocess.run``.
+    UserError unless this package defines it, as it does not define ``ntl.training.train.subprocess.run``.
     """
     check_target(target, PACKAGE, "_target_")
     try:

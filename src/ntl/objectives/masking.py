@@ -23,7 +23,7 @@ from ntl.config.loss import MaskConfig
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.models.interface import pad_id
 from ntl.numbers import NumberVocabulary
-from ntl.system.mixing import U64, keys_of, mix
+from ntl.objectives.mixing import U64, keys_of, mix
 from ntl.tokenizers.load import special_ids
 
 # (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it

@@ -87,12 +87,6 @@ def write_text(path: Path, text: str) -> None:
             write_atomically(path, text)
 
 
-def remove_parts(folder: Path) -> None:
-    """Remove the unfinished files of killed processes from a folder in which no other process is writing."""
-    for part in folder.glob(".*.part"):
-        part.unlink(missing_ok=True)
-
-
 def sweep(parent: Path, pattern: str, unused_seconds: float = UNUSED_SECONDS) -> None:
     """Remove the folders in ``parent`` that match the pattern and have not been written to for ``unused_seconds``."""
     for folder in parent.glob(pattern):

@@ -1,14 +1,8 @@
 """The machine and software that a run uses, as its record describes them."""
 
-import ctypes
 import os
 import platform
 import re
-import resource
-import subprocess
-import sys
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,34 +10,6 @@ from ntl.system.errors import UserError
 
 if TYPE_CHECKING:
     import torch
-
-PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets")
-
-
-def packages() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a result depends on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def git_state() -> dict[str, str | bool | None]:
-    """Return the commit of the source tree and whether a tracked file differs from it; None outside a checkout.
-
-    Changes in ``results`` are ignored, as its files are written by runs and do not influence any.
-    """
-    command = ["git", "-C", str(Path(__file__).resolve().parent)]
-
-    def git(*arguments: str) -> str | None:
-        with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=10, check=True)
-            return done.stdout.strip()
-        return None
-
-    changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
-    return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
 def pick_device(name: str) -> "torch.device":
@@ -85,15 +51,6 @@ def device_name(device: "torch.device") -> str:
     return f"{found}, {torch.get_num_threads()} of {os.cpu_count()} threads"
 
 
-def peak_memory_bytes(device: "torch.device") -> int:
-    """Return the peak device memory on a GPU, or the peak resident memory of this process on a CPU."""
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def available_cores() -> int:
     """Return the number of cores this process may use, by its affinity mask and a container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -102,13 +59,3 @@ def available_cores() -> int:
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or "max"
         return cores
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
-
-    Otherwise every step maps memory for its large tensors anew, which on a CPU can take as long as the arithmetic.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
-        mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -15,7 +16,17 @@ from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, 
 from ntl.config.model import HUB_ID
 from ntl.config.settings import nearest
 from ntl.system.errors import UserError
-from ntl.system.hub import SAVED, SENTENCEPIECE, cached_or_downloaded, tokenizer_files
+from ntl.system.hub import (
+    CONFIG,
+    EXPECTED,
+    SAVED,
+    SENTENCEPIECE,
+    TOKENIZER_SETTINGS,
+    TOKENIZERS,
+    download,
+    snapshot,
+    tokenizer_files,
+)
 
 PAD_TOKEN = "<|pad|>"
 MASK_TOKEN = "<|mask|>"
@@ -253,3 +264,21 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
 def _fingerprint(serialized: str) -> str:
     text = json.dumps(_state(serialized), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def cached_or_downloaded(hub_id: str) -> Path:
+    """Return the folder with the tokenizer files of ``owner/name``. Raises UserError with the remedies.
+
+    A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
+    executed.
+    """
+    names = [*chain.from_iterable(TOKENIZERS), CONFIG, *TOKENIZER_SETTINGS]
+    problem = "" if snapshot(hub_id, *TOKENIZERS) else download(hub_id, names)
+    if folder := snapshot(hub_id, *TOKENIZERS):
+        return folder
+    raise UserError(
+        f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem or f'the hub has not {EXPECTED}'}). "
+        f"Either download them on a machine with network and give the folder by tokenizer.path=FOLDER; or run "
+        f"`hf download {hub_id}` there and set HF_HOME to a copy of its cache; or take a model whose name ends in "
+        "_tiny, which needs no file"
+    )

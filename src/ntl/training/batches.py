@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from ntl.data.encoded import EncodedDataset
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
-from ntl.system.mixing import U64, keys_of, mix
+from ntl.objectives.mixing import U64, keys_of, mix
 
 # ---- the order of an epoch
 

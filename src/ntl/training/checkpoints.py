@@ -25,7 +25,7 @@ from ntl.evaluation.metrics import find_metric
 from ntl.results.match import leaves
 from ntl.results.record import RECORD, run_record
 from ntl.system.errors import Busy, UserError, one_line_when_edited
-from ntl.system.files import is_locked, lock, remove_parts, sha256_changes, sha256_of, sync, write_atomically
+from ntl.system.files import is_locked, lock, sha256_changes, sha256_of, sync, write_atomically
 from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"
@@ -388,3 +388,9 @@ def _weights_of(config: Mapping[str, Any]) -> dict[str, Any]:
     named = ("name", "heads", "kind", "variant", "keep_depth") if objective.get("name") == "mtp" else ()
     heads = {key: objective[key] for key in named if key in objective}
     return {"model": config.get("model", {}), "tokenizer": config.get("tokenizer", {}), "objective": heads}
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove the unfinished files of killed processes from a folder in which no other process is writing."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)

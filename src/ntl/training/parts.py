@@ -1,8 +1,10 @@
 """The parts of a run, each built from its config: data set, tokenizer, model, objective and trainer."""
 
+import ctypes
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -39,8 +41,8 @@ from ntl.objectives.next_token import terms_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
-from ntl.system.hub import identity
-from ntl.system.machine import keep_freed_memory, pick_device
+from ntl.system.hub import digest, origin, snapshot, weight_files, weights_digest
+from ntl.system.machine import pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import add_mask_token
 
@@ -206,7 +208,7 @@ class RunParts:
 
     @cached_property
     def loaded(self) -> dict[str, str]:
-        """The identity of the pretrained weights (``ntl.system.hub.identity``); {} for a model trained from scratch."""
+        """The identity of the pretrained weights (``identity``); {} for a model trained from scratch."""
         _ = self.model  # the commit of weights from a hub is known once they are loaded
         config = self.config.model
         return identity(source(config), gguf_file(config)) if config.pretrained else {}
@@ -304,3 +306,28 @@ class RunParts:
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
                 f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
             )
+
+
+def identity(name: str, file: str = "") -> dict[str, str]:
+    """Return the ``sha256`` of the weights in a folder, with its ``origin`` if it says one, or of a cached hub id.
+
+    For a hub id there is the ``commit``. ``file`` is a GGUF file in the folder.
+    """
+    if Path(name).is_dir():
+        return {"sha256": weights_digest(Path(name), file)} | ({"origin": said} if (said := origin(name)) else {})
+    if (folder := snapshot(name)) is None:
+        return {}
+    found = {"commit": folder.name}
+    with suppress(UserError):  # transformers also loads weights that the hub converted, which are on a separate branch
+        found["sha256"] = digest(weight_files(folder))
+    return found
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
+
+    Otherwise every step maps memory for its large tensors anew, which on a CPU can take as long as the arithmetic.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
+        mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

@@ -3,14 +3,20 @@
 import json
 import math
 import os
+import platform
+import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 from transformers import TrainerCallback
 
 from ntl.config import Config
@@ -27,7 +33,7 @@ from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
 from ntl.system.errors import needs
 from ntl.system.files import write_atomically
-from ntl.system.machine import device_name, packages, peak_memory_bytes
+from ntl.system.machine import device_name
 from ntl.system.secrets import redact, redacted
 from ntl.training.checkpoints import is_first, say
 from ntl.training.decode import described
@@ -308,3 +314,22 @@ def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
     if metric := trainer.saves.metric:
         found["best"] = {"metric": metric, "step": trainer.saves.best.step, "value": trainer.saves.best.value}
     return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}
+
+
+PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets")
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a result depends on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the peak device memory on a GPU, or the peak resident memory of this process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

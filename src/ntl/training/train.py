@@ -1,7 +1,12 @@
 """One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
+import errno
+import os
+import re
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +26,12 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
-from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
-from ntl.system.files import remove_parts
+from ntl.system.errors import UserError, one_line_errors, one_line_when_edited
 from ntl.system.hub import origin, require
-from ntl.system.machine import git_state, uses_bf16
+from ntl.system.machine import uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training import checkpoints
-from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, say, step_of
+from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, remove_parts, say, step_of
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
@@ -296,3 +300,47 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     if not chose and lacking_readings({"beside": {"own": decoded}}, {"own": asked}):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
+
+
+def git_state() -> dict[str, str | bool | None]:
+    """Return the commit of the source tree and whether a tracked file differs from it; None outside a checkout.
+
+    Changes in ``results`` are ignored, as its files are written by runs and do not influence any.
+    """
+    command = ["git", "-C", str(Path(__file__).resolve().parent)]
+
+    def git(*arguments: str) -> str | None:
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=10, check=True)
+            return done.stdout.strip()
+        return None
+
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+# How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
+# its archive writer or of C++ streams, numpy with the number of items written.
+MESSAGES = "|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"])
+
+
+NUMPY = r"\d+ requested and \d+ written"
+
+
+@contextmanager
+def one_line_when_full(folder: Path) -> Iterator[None]:
+    """Turn the errors that libraries raise about a disk that is full, read-only or over its quota into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if getattr(error, "errno", None) not in FULL and not re.search(f"{MESSAGES}|{NUMPY}", str(error)):
+            raise
+        raise UserError(
+            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
+            "read-only? Make room, and run it again; complete checkpoints are kept."
+        ) from error
