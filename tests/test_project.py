@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2407, "objectives": 1284, "training": 3000, "numbers": 742, "tokenizers": 680, "models": 1084},
-    **{"data": 3498, "decoding": 1459, "evaluation": 1410, "results": 3586, "launch": 805, "benchmarks": 843},
-    **{"config": 2638, "system": 798},
+    **{"losses": 2407, "objectives": 1308, "training": 3112, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3534, "decoding": 1466, "evaluation": 1387, "results": 3331, "launch": 747, "benchmarks": 833},
+    **{"config": 2650, "system": 569},
 }
-MAX_FILES = 148
+MAX_FILES = 146
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
