@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2407, "objectives": 1308, "training": 3112, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"losses": 2407, "objectives": 1308, "training": 3081, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3534, "decoding": 1466, "evaluation": 1387, "results": 3331, "launch": 747, "benchmarks": 833},
-    **{"config": 2650, "system": 569},
+    **{"config": 2654, "system": 595},
 }
 MAX_FILES = 146
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -25,6 +25,6 @@ def test_the_metric_of_a_key() -> None:
 
 
 def test_every_published_metric_is_in_the_list() -> None:
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "runs").glob("*.json")]
-    names = {metric_of(key).name for record in records for key in record["metrics"]}
+    lines = [line for path in (RESULTS / "runs").glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
+    names = {metric_of(key).name for line in lines for key in json.loads(line)["metrics"]}
     assert {"accuracy", "mae", "bleu", "ce", "ntl"} <= names

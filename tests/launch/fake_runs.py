@@ -9,7 +9,7 @@ from typing import Any
 
 from ntl.config import compose, run_id
 from ntl.config.cli import report
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.results import RunRecord, write_record
 from ntl.system.errors import Busy
 from ntl.training.checkpoints import checkpoint_at, is_whole, write_manifest
@@ -44,7 +44,9 @@ def run(config: Any, overrides: list[str]) -> None:
         write_manifest(checkpoint_at(folder, step))
     if config.seed != NO_RECORD:
         metrics: dict[str, float | None] = {"test/rmse": float(config.seed)}
-        record = RunRecord(id=folder.name, overrides=overrides, config=plain(config), seed=config.seed, metrics=metrics)
+        record = RunRecord(
+            id=folder.name, overrides=overrides, config=recorded(config), seed=config.seed, metrics=metrics
+        )
         write_record(folder / "record.json", record)
 
 

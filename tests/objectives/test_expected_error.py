@@ -108,7 +108,8 @@ def test_the_total_and_its_gradient_are_those_of_the_rows(
     torch.testing.assert_close(joint.number.sum, errors.sum().detach())
     parameters = list(objective.model.parameters())
     ours, theirs = torch.autograd.grad(joint.total, parameters), torch.autograd.grad(expected, parameters)
-    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    rounding = 1e-5 if isinstance(objective.model, GPTNeoForCausalLM) else 1e-7  # its attention is of float32
+    torch.testing.assert_close(ours, theirs, rtol=rounding, atol=rounding / 100)
     assert any(each.any() for each in theirs)
 
     rows = [{name: each[row : row + 1] for name, each in given.items()} for row in range(len(ROWS))]

@@ -15,7 +15,7 @@ from ntl.training.checkpoints import BASES, MANIFEST, WEIGHTS, is_whole, read_js
 
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
     record = make_record("ce", 1, {"test/mae": 1.0})
-    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 3
+    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 2
     (tmp_path / "mine.md").write_text("a file of the user's")
     assert write_tables([build_table("quickstart", [])], tmp_path) == []
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.md"]

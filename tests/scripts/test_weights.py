@@ -23,6 +23,7 @@ from ntl.config.model import source
 from ntl.data import raw
 from ntl.system import hub
 from ntl.system.files import sha256_of
+from ntl.training.parts import identity
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = spec_from_file_location("weights", ROOT / "scripts" / "weights.py")
@@ -172,7 +173,7 @@ def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkey
     config = compose([*MODEL, here])
     assert (source(config.model), config.scale.name) == (str(made), "finetune")
     assert hub.origin(source(config.model)).startswith("SmolLM2-135M-Instruct, from a 4-bit file")
-    assert hub.identity(str(made))["origin"] == hub.origin(str(made))
+    assert identity(str(made))["origin"] == hub.origin(str(made))
     # What it learns from decides its id, and where that lies does not.
     moved = shutil.copytree(made, tmp_path / "none" / "weights" / "smollm2_135m")
     assert run_id(compose([*MODEL, elsewhere])) == run_id(config)

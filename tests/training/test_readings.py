@@ -93,7 +93,7 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert greedy is not None
     assert median is not None
     assert [float(word) for word in table[3].split()[1:4:2]] == pytest.approx([greedy, median], abs=0.0006)
-    assert not [line for line in check_record(path, [], path.parent)[0] if "decoding" in line]
+    assert not [line for line in check_record(record, [], path.parent)[0] if "decoding" in line]
     # Half of the answers are no numbers, and an error of the others says nothing of them.
     lost = replace(record, errors={"test": pack_errors(np.array([1.0, math.nan, math.nan, 3.0]))})
     told = f"in no MAE: up to 50% of the answers (loss=ntl_was, {best.replace('_', ' ')})."

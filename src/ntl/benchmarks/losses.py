@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -181,13 +182,12 @@ def losses_of(setting: Setting, more: Sequence[str] = (), ignored: float | None 
     found |= {"was reference": partial(ours, "reference"), "was fused": ours}
     found |= {f"{kind} fused": partial(ours, kind=kind) for kind in more}
     with suppress(ImportError):
-        from ntloss import NTLoss  # pyright: ignore
-
+        package = import_module("ntloss")
         digits = dict(zip(vocab.token_ids.tolist(), "0123456789", strict=True))
         words = {digits.get(token, f"w{token}"): token for token in range(setting.vocab)}
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))
         for name, reweigh in (("ntloss", False), ("ntloss reweighed", True)):
-            found[name] = partial(with_ce, NTLoss(tokenizer, vocab_size=setting.vocab, reweigh=reweigh))
+            found[name] = partial(with_ce, package.NTLoss(tokenizer, vocab_size=setting.vocab, reweigh=reweigh))
     found["was in place"] = partial(ours, inplace=True)
     return [logits], found
 

@@ -204,7 +204,7 @@ def _parsed(line: str, where: str) -> RunRecord:
 def read_records(path: Path | str) -> list[RunRecord]:
     """The records in a file, a line each. One-line UserError where one is broken, incomplete or of another schema."""
     with one_line_errors("read", Path(path)):
-        text = regular(Path(path)).read_text(encoding="utf-8")
+        text = regular(Path(path)).read_text(encoding="utf-8", errors="replace")  # then it is broken JSON
     return [_parsed(line, f"{path}:{number}") for number, line in enumerate(text.rstrip("\n").split("\n"), start=1)]
 
 

@@ -22,12 +22,11 @@ from ntl.evaluation.interval import Calibration
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
 from ntl.results.record import RECORD, pack_errors
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, one_line_when_full
 from ntl.training import checkpoints, decode
 from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
 from ntl.training.parts import RunParts, Say
 from ntl.training.readings import decode_additional
-from ntl.training.train import one_line_when_full
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many

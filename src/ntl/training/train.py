@@ -1,12 +1,9 @@
 """One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
-import errno
-import os
-import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +23,7 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
-from ntl.system.errors import UserError, one_line_errors, one_line_when_edited
+from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
 from ntl.system.hub import origin, require
 from ntl.system.machine import uses_bf16
 from ntl.system.secrets import redacted
@@ -317,30 +314,3 @@ def git_state() -> dict[str, str | bool | None]:
 
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
-
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
-# How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
-# its archive writer or of C++ streams, numpy with the number of items written.
-MESSAGES = "|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"])
-
-
-NUMPY = r"\d+ requested and \d+ written"
-
-
-@contextmanager
-def one_line_when_full(folder: Path) -> Iterator[None]:
-    """Turn the errors that libraries raise about a disk that is full, read-only or over its quota into a UserError."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if getattr(error, "errno", None) not in FULL and not re.search(f"{MESSAGES}|{NUMPY}", str(error)):
-            raise
-        raise UserError(
-            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
-            "read-only? Make room, and run it again; complete checkpoints are kept."
-        ) from error

@@ -1,6 +1,7 @@
 """Tiny records of everything that a figure reads, with the id and the config of the run that a row composes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ class OnEvidence(Source):
     """Rows of evidence's multiplication in place of a figure's, of those that ``tiny_record`` makes runs of."""
 
     def runs(self, table: str, scale: str, labels: Sequence[str] = (), block: int = 0, group: str = "") -> Runs:
+        # Bases are no runs of a row, and what begins with one is that of the same row without.
+        own = {record.id: record for record in self.records if not record.id.startswith("base-")}
+        plain = [replace(record, config=record.config | {"base": ""}) for record in own.values()]
         known = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
-        return super().runs("evidence", "tiny", known, 1)
+        found = Source(plain, self.results).runs("evidence", "tiny", known, 1)
+        return {loss: {seed: own[run.id] for seed, run in runs.items()} for loss, runs in found.items()}
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def points() -> Callable[..., list[list[list[float]]]]:
 def tiny_record(make_record: Callable[..., RunRecord]) -> Callable[..., RunRecord]:
     def make(loss: str, seed: int, base: str | None = None, **changes: Any) -> RunRecord:
         record = make_record(loss, seed, changes.pop("metrics", {}), dataset="multiplication", **changes)
-        record.config["base"] = base
+        record.config["base"] = base or ""
         return record
 
     return make

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
+from ntl.results import load_records
 from ntl.results.effects import with_outcome
 from ntl.results.figures.effects import UNSHOWN, gaps, sentence
 from ntl.results.figures.page import FIGURES, draw_all
@@ -89,7 +90,7 @@ def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Pa
 
 def test_the_probabilities_are_of_published_runs_and_name_no_folder() -> None:
     known = json.loads((RESULTS / "benchmarks" / "calibration_tiny.json").read_text())
-    assert known.keys() <= {path.stem for path in (RESULTS / "runs").glob("*.json")}
+    assert known.keys() <= {record.id for record in load_records([RESULTS / "runs"])}
     assert all("digits" in scores for splits in known.values() for scores in splits.values())
 
 
