@@ -166,9 +166,10 @@ def of_this_processor(before: dict[str, Any]) -> bool:
 
 
 def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    # Two generations may have one name and the same flags, and round in their own ways.
-    return sha256(sorted({line for line in lines if line.startswith(("cpu family", "model", "stepping", "flags"))}))
+    names = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model name", "flags"))
+    ]
+    return sha256(sorted(set(names)))
 
 
 def same(now: dict[str, Any], then: dict[str, Any], exact: bool) -> None:
