@@ -90,8 +90,8 @@ def test_what_stands_for_all_has_the_probability_of_all(masses: np.ndarray, coun
     assert stands.sum() == pytest.approx(masses.sum())
     assert (stands >= masses[places] * (1 - 1e-12)).all()
     # Between any two places, what stands and what is stood for differ by less than c.
-    all_of = np.bincount(places, stands, minlength=len(masses)).cumsum()
-    assert np.abs(all_of - masses.cumsum()).max() <= (stands.min() if len(places) else 0) * (0.5 + 1e-6)
+    too_much = np.bincount(places, stands, minlength=len(masses)) - masses
+    assert np.abs(too_much.cumsum()).max() <= (stands.min() if len(places) else 0) * (0.5 + 1e-6)
 
 
 def test_what_was_not_read_goes_on_as_the_nearest_of_its_shape() -> None:
@@ -99,6 +99,10 @@ def test_what_was_not_read_goes_on_as_the_nearest_of_its_shape() -> None:
     read, like = represent(masses, shapes, 3)
     # c = 0.3: 0.4, 0.3 and, of three tenths, the middle one; the shape 5 is too rare to be read.
     assert (read.tolist(), like.tolist()) == ([0, 2, 4], [0, 1, 1, 1, 2, -1, -1])
+    # All are read where there are no more, however rare.
+    for rare in ([0.004, 0.002], [1e-300, 1e-305]):
+        read, like = represent(np.array([1.0, *rare]), np.zeros(3), 3)
+        assert (read.tolist(), like.tolist()) == ([0, 1, 2], [0, 1, 2])
     # One more where a shape would have none.
     read, like = represent(np.array([0.6, 0.2, 0.19, 0.01]), np.array([1, 1, 1, 2]), 2)
     assert (read.tolist(), like.tolist()) == ([0, 1, 3], [0, 1, 1, 2])

@@ -17,7 +17,7 @@ from ntl.numbers import parse_number
 
 # Leaves room in float64 for a mean and a standard deviation.
 LARGEST = 1e300
-# How exact a sum of float32 probabilities is; a piece of less probability that was not read on is left out.
+# How exact a sum of float32 probabilities is.
 ROUNDING = 1e-6
 
 
@@ -120,15 +120,15 @@ def thin(masses: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     for c (Fearnhead and Clifford, 2003).
     """
     places = np.flatnonzero(masses)
-    mass = masses[places]
-    if len(mass) <= count:
-        return places, mass
-    likely = np.sort(mass)[::-1][:count]
-    rest = (mass.sum() - likely.cumsum() + likely) / np.arange(count, 0, -1)
-    c = rest[min(int((likely > rest).sum()), count - 1)]
+    if len(places) <= count:
+        return places, masses[places]
+    mass = masses[places] / (most := masses.max())
+    ascending = np.sort(mass)
+    rest = ascending.cumsum()[: -count - 1 : -1] / np.arange(count, 0, -1)
+    c = rest[min(int((ascending[: -count - 1 : -1] > rest).sum()), count - 1)]
     full = np.where(mass < c, mass, 0.0).cumsum() / c + 0.5
     chosen = (mass >= c) | (np.diff(np.floor(full), prepend=0) > 0)
-    return places[chosen], np.maximum(mass[chosen], c)
+    return places[chosen], np.maximum(masses[places[chosen]], c * most)
 
 
 def represent(masses: np.ndarray, shapes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,18 +139,21 @@ def represent(masses: np.ndarray, shapes: np.ndarray, count: int) -> tuple[np.nd
     """
     order = np.argsort(shapes, kind="stable")
     order = order[masses[order] > 0]
-    mass, shape, places = masses[order], shapes[order], np.arange(len(order))
+    mass, shape, places = masses[order] / masses.max(), shapes[order], np.arange(len(order))
     least = mass.sum() / (50 * count)
-    few = mass <= least
-    chosen, _ = thin(mass, min(count, int((~few).sum() + np.ceil(mass[few].sum() / max(least, 1e-300)))))
+    if len(mass) > count:  # what is rarer than that is read only as one of many
+        few = mass <= least
+        count = min(count, int((~few).sum() + np.ceil(mass[few].sum() / least)))
+    chosen, _ = thin(mass, count)
     for each in np.setdiff1d(shape, shape[chosen]):
-        if (mass * (shape == each)).sum() > least / 10:
-            chosen = np.union1d(chosen, (mass * (shape == each)).argmax())
+        if (own := mass * (shape == each)).sum() > least / 10:
+            chosen = np.union1d(chosen, own.argmax())
     middle = mass.cumsum() - mass / 2
     after = np.searchsorted(chosen, places).clip(max=len(chosen) - 1)
     pair = chosen[np.stack([(after - 1).clip(min=0), after])]
     apart = np.where(shape[pair] == shape, np.abs(middle[pair] - middle), np.inf)
     like, read = pair[apart.argmin(0), places], np.sort(order[chosen])
+    like[chosen] = chosen  # also where a mass is lost in rounding
     goes_on = np.full(len(masses), -1)
     goes_on[order] = np.where(apart.min(0) < np.inf, np.searchsorted(read, order[like]), -1)
     return read, goes_on
