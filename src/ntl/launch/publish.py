@@ -17,8 +17,8 @@ from ntl.results.record import (
     RunRecord,
     checked_record,
     find_run,
-    load_records,
     published_file,
+    read_records,
     write_record,
 )
 from ntl.system.errors import UserError, one_line_errors
@@ -61,7 +61,8 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         )
     for path, record in zip(paths, records, strict=True):
         _check_scores(path, record)
-    known = {record.id: record for record in load_records([out])}
+    files = {path for record in records if (path := published_file(out, record)).is_file()}
+    known = {record.id: record for path in files for record in read_records(path)}
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
         # A run's own may be of any answers.
         fields = {name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE}

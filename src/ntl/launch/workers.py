@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from ntl.config.composition import compose
 from ntl.config.folders import CONFIG_DIR
@@ -94,10 +93,9 @@ def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
     try:
         for process in processes:
             process.send_signal(signal.SIGINT)
-        for process in processes:
-            process.wait(max(0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        pass
+        with suppress(subprocess.TimeoutExpired):
+            for process in processes:
+                process.wait(max(0, deadline - time.monotonic()))
     finally:  # Ctrl-C again, or too slow
         for process in processes:
             if process.poll() is None:
@@ -144,8 +142,11 @@ def _sweep(runs: Sequence[Run], launcher: str, settings: Sequence[str]) -> None:
     quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
     words = ["-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder}'", *quiet, *settings]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its exceptions instead of exiting
-    with patch.object(sys, "argv", [sys.argv[0], *words, f"+run={','.join(overrides)}"]):
+    given, sys.argv = sys.argv, [sys.argv[0], *words, f"+run={','.join(overrides)}"]
+    try:
         hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
+    finally:
+        sys.argv = given
 
 
 def train_job(config: Config, overrides: Sequence[str]) -> None:

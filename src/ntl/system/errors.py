@@ -53,6 +53,29 @@ def needs(extra: str) -> Iterator[None]:
         raise MissingPackage(line, name=error.name) from error
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+# How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
+# its archive writer or of C++ streams, numpy with the number of items written.
+MESSAGES = "|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"])
+NUMPY = r"\d+ requested and \d+ written"
+
+
+@contextmanager
+def one_line_when_full(folder: Path) -> Iterator[None]:
+    """Turn the errors that libraries raise about a disk that is full, read-only or over its quota into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if getattr(error, "errno", None) not in FULL and not re.search(f"{MESSAGES}|{NUMPY}", str(error)):
+            raise
+        raise UserError(
+            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
+            "read-only? Make room, and run it again; complete checkpoints are kept."
+        ) from error
+
+
 @contextmanager
 def one_line_when_edited(checkpoint: Path, files: str) -> Iterator[None]:
     """Turn whatever fails while files of a checkpoint are read, which anyone may have edited, into a UserError.
@@ -74,27 +97,4 @@ def one_line_when_edited(checkpoint: Path, files: str) -> Iterator[None]:
         raise UserError(
             f"{checkpoint}: {files} cannot be read ({why}{told}); restore it, or remove this folder, and the same "
             "command goes on from the checkpoint before; resume=never starts over."
-        ) from error
-
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-# How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
-# its archive writer or of C++ streams, numpy with the number of items written.
-MESSAGES = "|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"])
-NUMPY = r"\d+ requested and \d+ written"
-
-
-@contextmanager
-def one_line_when_full(folder: Path) -> Iterator[None]:
-    """Turn the errors that libraries raise about a disk that is full, read-only or over its quota into a UserError."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if getattr(error, "errno", None) not in FULL and not re.search(f"{MESSAGES}|{NUMPY}", str(error)):
-            raise
-        raise UserError(
-            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
-            "read-only? Make room, and run it again; complete checkpoints are kept."
         ) from error
