@@ -15,9 +15,8 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ntl.decoding.batches import checked
+from ntl.decoding.distribution import ROUNDING
 
-# How exact a sum of float32 probabilities is.
-ROUNDING = 1e-6
 _DIGITS = re.compile(r"([▁Ġ ]?)([0-9]+)")
 
 

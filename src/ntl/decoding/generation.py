@@ -47,7 +47,6 @@ def generate(
         bos_token_id=getattr(own, "bos_token_id", None),
         decoder_start_token_id=getattr(own, "decoder_start_token_id", None) if start is None else start,
     )
-
     steps = [lambda _, logits: checked(logits), *processors]
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:

@@ -3,9 +3,6 @@
 A language model gives a little probability to numbers of many digits, whose values would dominate the mean: a
 probability of 0.001 for nine digits moves it by a million. Mean and standard deviation are therefore trimmed: a share
 ``trim`` of the probability is left out at either end; 0 gives the plain ones.
-
-All statistics are conditional on the answer being one of the numbers that were found; ``represented`` is the
-probability of that, and ``covered`` the part of it that was read to the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
