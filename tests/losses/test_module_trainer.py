@@ -120,15 +120,6 @@ def test_a_batch_of_eight_is_eight_batches_of_one(kind: str, tmp_path: Path) -> 
         torch.testing.assert_close(found[1][name], each, rtol=0, atol=1e-12)
 
 
-def test_a_trainer_that_would_drop_the_weights_is_an_error(tmp_path: Path) -> None:
-    loss, collate = NumberTokenLoss(DIGITS, shift=True), WeightedCollator(default_data_collator, "w")
-    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, remove_unused_columns=False)
-    data, compute = [{**row, "w": 2.0} for row in ROWS], loss.compute_loss_func
-    trainer = Trainer(trainer_of(tmp_path, None).model, arguments, collate, data, compute_loss_func=compute)
-    with pytest.raises(TypeError, match=r"the batches have loss_weights, which this trainer .* NumberTokenLossMixin"):
-        trainer.train()
-
-
 @pytest.mark.parametrize("other", ["loss_type='dft'", "compute_loss_func", "sequence parallelism"])
 def test_a_trainer_with_another_loss_is_refused(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As TRL refuses a loss function with loss_type="dft"; with that parallelism transformers ignores one."""
@@ -149,12 +140,29 @@ def test_a_trainer_with_another_loss_is_refused(other: str, tmp_path: Path, monk
         Mixed(made.model, made.args, **given, number_token_loss=loss)
 
 
-def test_a_trainers_label_smoothing_is_dropped_and_told_once(tmp_path: Path) -> None:
+def test_a_trainers_label_smoothing_is_dropped_and_told(tmp_path: Path) -> None:
     """Unless both smooth alike."""
     loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.2)
-    with pytest.warns(UserWarning, match=r"ignores label_smoothing_factor=0\.1 .*label_smoothing=0\.2: create") as told:
-        found = losses_of(trainer_of(tmp_path, loss, smoothing=0.1))
-    assert len([line for line in told if "label_smoothing" in str(line.message)]) == 1
+    made = [trainer_of(tmp_path, None, smoothing=factor) for factor in (0.1, 0.2)]
+    with pytest.warns(UserWarning, match=r"ignores label_smoothing_factor=0\.1 .*label_smoothing=0\.2: create"):
+        Weighted(made[0].model, made[0].args, number_token_loss=loss)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*label_smoothing")
-        assert found == losses_of(trainer_of(tmp_path, loss, smoothing=0.2))
+        Weighted(made[1].model, made[1].args, number_token_loss=loss)
+
+
+@pytest.mark.parametrize("kind", ["was", "ce"])
+def test_both_terms_are_logged(kind: str, tmp_path: Path) -> None:
+    """They add up to the loss, in training over two accumulated batches; without a number loss there is none."""
+    made = trainer_of(tmp_path, None)
+    how = {"report_to": "none", "save_strategy": "no", "use_cpu": True, "logging_steps": 1, "max_steps": 1}
+    arguments = TrainingArguments(str(tmp_path), per_device_train_batch_size=1, gradient_accumulation_steps=2, **how)
+    loss = NumberTokenLoss(DIGITS, shift=True, kind=kind)
+    trainer = Weighted(made.model, arguments, train_dataset=ROWS[:2], eval_dataset=ROWS[:2], number_token_loss=loss)
+    before = trainer.evaluate()
+    trainer.train()
+    line = next(line for line in trainer.state.log_history if "loss" in line)
+    assert {"ce", "ntl"} & line.keys() == ({"ce", "ntl"} if kind == "was" else {"ce"})
+    for name in {"ce", "ntl"} & line.keys():
+        assert line[name] == pytest.approx(before[f"eval_{name}"], rel=1e-6)
+    assert line["loss"] == pytest.approx(line["ce"] + 0.3 * line.get("ntl", 0.0), rel=1e-4)

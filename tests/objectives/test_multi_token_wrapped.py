@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
+from ntl.losses.sums import means
 from ntl.objectives import MultiToken
 
 KINDS: list[dict[str, Any]] = [*mtp_cases.KINDS, {"train_only": "heads"}]
@@ -163,19 +164,20 @@ def test_in_bfloat16_heads_compute_as_the_model_does(place: int, implementation:
     batch = _rows()
     outputs = model(batch["input_ids"])
     size = outputs.logits.std().item()
-    multi(outputs, batch["labels"]).backward()
-    gradients, means = mtp_cases.gradients(model), multi.log_parts(True)
+    parts = multi.parts(outputs, batch["labels"])
+    parts.total.backward()
+    gradients, expected = mtp_cases.gradients(model), means(torch.stack(parts.flat).tolist())
     for inside in (False, True):
         model.zero_grad()
         if inside:  # as accelerate
             model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
         with _Products() as products, torch.autocast("cpu", torch.bfloat16, enabled=not inside):
-            total = multi(model(batch["input_ids"]), batch["labels"])
-            total.backward()
+            parts = multi.parts(model(batch["input_ids"]), batch["labels"])
+            parts.total.backward()
         assert products.types == {torch.bfloat16}
-        assert total.dtype == torch.float32
-        for name, each in multi.log_parts(True).items():
-            assert each == pytest.approx(means[name], abs=2 * 0.013 * size), name
+        assert parts.total.dtype == torch.float32
+        for name, each in means([float(each) for each in parts.flat]).items():
+            assert each == pytest.approx(expected[name], abs=2 * 0.013 * size), name
         found = mtp_cases.gradients(model)
         assert found.keys() == dict(model.named_parameters()).keys()
         for name, each in found.items():

@@ -4,7 +4,6 @@ Shapes: V vocabulary, D hidden size.
 """
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
@@ -17,13 +16,10 @@ from torch import Tensor, nn
 from ntl.losses.joint import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import Terms, kinds, moved
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
-from ntl.losses.sums import JointLoss
+from ntl.losses.sums import JointLoss, SumCount
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
 from ntl.numbers.vocabulary import Coverage, coverage
-
-# How many stack frames to search for the calling trainer; a few more than lie between it and the loss.
-_MAX_FRAMES = 10
 
 
 class NumberTokenLoss(nn.Module):
@@ -81,7 +77,7 @@ class NumberTokenLoss(nn.Module):
         self.min_logits, self.vocab_size = number_vocab.min_logits, number_vocab.vocab_size
         self.kind, self.weight, self.shift, self.ignore_index = kind, weight, shift, ignore_index
         self.implementation, self.inplace, self.options = implementation, inplace, options
-        self._warned, self._tokenizer = False, None
+        self._tokenizer = None
         self._validate()
 
     @classmethod
@@ -155,24 +151,24 @@ class NumberTokenLoss(nn.Module):
         Raises:
             ValueError: The labels are flattened, (N,), and shift=True: row boundaries are unknown.
         """
-        if not isinstance(logits, Tensor):
-            return self.compute_loss_func(logits, labels, num_items_in_batch, loss_weights=loss_weights)
-        return self.parts(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch).total
+        return self._joint(logits, labels, loss_weights, num_items_in_batch)[0].total
 
     def parts(
         self,
-        logits: Tensor,
+        logits: Any,
         labels: Tensor,
         *,
         loss_weights: Tensor | None = None,
         num_items_in_batch: Tensor | float | None = None,
     ) -> JointLoss:
-        """Return the total of `forward` together with the sums and counts of both terms, for logging.
+        """Return the total of `forward` together with the sums and counts of both terms in this batch, for logging.
 
-        With num_items_in_batch the counts are what both terms are divided by, those of the step.
+        Without a number loss, as of kind "ce", the count of its term is 0.
         """
-        inplace = self.inplace and not torch.compiler.is_compiling()
-        return ce_ntl(logits, inplace=inplace, **self._arguments(labels, loss_weights, num_items_in_batch))
+        joint, arguments = self._joint(logits, labels, loss_weights, num_items_in_batch)
+        labelled, numbers = self._counts(arguments["labels"], arguments["loss_weights"])
+        numbers = numbers if self._terms.numbers else torch.zeros_like(numbers)
+        return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
     def linear(
         self,
@@ -205,28 +201,32 @@ class NumberTokenLoss(nn.Module):
         """Compute the loss for ``Trainer(..., compute_loss_func=loss.compute_loss_func)``; ``loss`` itself works too.
 
         The trainer counts the labels of all accumulation steps, and with average_tokens_across_devices those of all
-        devices. For a causal model it does not count the first label of a row, in agreement with the shift.
-
-        A trainer with a compute_loss_func ignores its own label_smoothing_factor. A single warning says so if the
-        factor differs from the label_smoothing of this loss.
+        devices. For a causal model it does not count the first label of a row, in agreement with the shift. It ignores
+        its own label_smoothing_factor, and gives its loss no loss_weights; `NumberTokenLossMixin` does.
 
         Raises:
-            TypeError: The outputs have no logits, there are no labels, or the trainer does not pass on loss_weights.
+            TypeError: The outputs have no logits, or there are no labels.
         """
-        if not torch.compiler.is_compiling():
-            check_smoothing(self, trainer_frame(loss_weights), self._terms.smoothing)
-        logits = _get_logits(outputs)
-        if labels is None:
-            raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
-        labels = labels.to(logits.device)
-        if self.values.device != logits.device:  # a trainer moves its model, and not its loss
-            self.to(logits.device)
-        return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
+        return self(outputs, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return how many labels CE and the number loss count after the shift, or the sums of their weights, (2,)."""
         found = self._arguments(batch["labels"].to(self.values.device), batch.get(LOSS_WEIGHTS))
         return self._counts(found["labels"], found["loss_weights"])
+
+    def _joint(
+        self, logits: Any, labels: Tensor, loss_weights: Tensor | None, num_items: Tensor | float | None
+    ) -> tuple[JointLoss, dict[str, Any]]:
+        """Return the loss, and the arguments of `ce_ntl`."""
+        if not isinstance(logits, Tensor):
+            logits = _get_logits(logits)
+            if labels is None:
+                raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
+            labels = labels.to(logits.device)
+            if self.values.device != logits.device:  # a trainer moves its model, and not its loss
+                self.to(logits.device)
+        arguments = self._arguments(labels, loss_weights, num_items)
+        return ce_ntl(logits, inplace=self.inplace and not torch.compiler.is_compiling(), **arguments), arguments
 
     def _counts(self, labels: Tensor, weights: Tensor | None) -> Tensor:
         vocab = self.number_vocab
@@ -250,6 +250,11 @@ class NumberTokenLoss(nn.Module):
         if tokenizer is None:
             raise ValueError("this loss was made from a vocabulary: give coverage(texts, tokenizer=...) the tokenizer")
         return coverage(texts, tokenizer, {*self.token_ids.tolist()})
+
+    @property
+    def smoothing(self) -> float:
+        """The label_smoothing of cross-entropy."""
+        return self._terms.smoothing
 
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, weight={self.weight}, shift={self.shift}"
@@ -316,40 +321,6 @@ def _get_logits(outputs: Any) -> Tensor:
             "TRL's chunked_nll, make none: take TRL's loss_type='nll', or NumberTokenLossMixin of ntl.losses"
         )
     return found
-
-
-def trainer_frame(loss_weights: Tensor | None) -> dict[str, Any]:
-    """Return the local variables of the calling trainer's method, empty without one.
-
-    A trainer does not pass itself to its loss function, so it is searched for in the call stack. TypeError if its batch
-    has weights and the loss function was not given ``loss_weights``.
-    """
-    frame, found = sys._getframe(1), {}
-    for _ in range(_MAX_FRAMES):
-        caller = frame.f_locals.get("self") if frame else None
-        if frame and hasattr(caller, "compute_loss_func") and hasattr(caller, "args"):
-            found = frame.f_locals
-            break
-        frame = frame and frame.f_back
-    batch = found.get("inputs")
-    if loss_weights is None and isinstance(batch, Mapping) and LOSS_WEIGHTS in batch:
-        raise TypeError(
-            "the batches have loss_weights, which this trainer does not give to the loss: derive it from "
-            "NumberTokenLossMixin of ntl.losses"
-        )
-    return found
-
-
-def check_smoothing(loss: Any, found: Mapping[str, Any], smoothing: float) -> None:
-    dropped = getattr(getattr(found.get("self"), "args", None), "label_smoothing_factor", None)
-    if loss._warned or dropped in (None, 0, smoothing):
-        return
-    loss._warned = True
-    warnings.warn(
-        f"transformers ignores label_smoothing_factor={dropped} if there is a compute_loss_func; this loss has "
-        f"label_smoothing={smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
-        stacklevel=3,
-    )
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:

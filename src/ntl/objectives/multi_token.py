@@ -18,9 +18,8 @@ from transformers.cache_utils import Cache
 
 from ntl.config.loss import MTPConfig
 from ntl.losses.kinds import Terms
-from ntl.losses.module import check_smoothing, trainer_frame
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
-from ntl.losses.sums import means
+from ntl.losses.sums import JointLoss
 from ntl.models.mtp import Decoder, Heads, add_heads, first_of
 from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
@@ -55,7 +54,7 @@ class MultiToken:
         say: Called with lines on what becomes of weights.
 
     Attributes:
-        progress: The share of the training that is done, 0 to 1, for ``head_schedule``. A Trainer's is read from it.
+        progress: The share of the training that is done, 0 to 1, for ``head_schedule``. `NumberTokenLossMixin` sets it.
 
     Raises:
         ValueError: An argument is not allowed. UserError: The model is not made of blocks, or has other heads.
@@ -110,11 +109,10 @@ class MultiToken:
             # Fused from hidden states: without the logits of the heads.
             terms = replace(terms, implementation=loss.implementation.replace("fused", "linear"))
         self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)
-        self.config, self.heads, self.progress = config, heads, 0.0
+        self.config, self.heads, self.smoothing = config, heads, terms.smoothing
+        self.progress: float | None = 0.0 if head_schedule == "constant" else None
         self._block: Any = None  # what the last block was called with, and its output
         self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone
-        self._sums: dict[bool, Tensor] = {}
-        self._smoothing, self._warned = terms.smoothing, False
         # Part of the names of weights that are new, where adapters would freeze them.
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         # Of rows without labels a Trainer gathers all outputs but these.
@@ -133,7 +131,20 @@ class MultiToken:
         *,
         loss_weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss to minimise, ().
+        """Return the loss to minimise, (); see `parts`."""
+        return self.parts(outputs, labels, num_items_in_batch, loss_weights=loss_weights).total
+
+    compute_loss_func = __call__
+
+    def parts(
+        self,
+        outputs: Any,
+        labels: Tensor,
+        num_items_in_batch: Tensor | float | None = None,
+        *,
+        loss_weights: Tensor | None = None,
+    ) -> JointLoss:
+        """Return the loss to minimise, with the sums and counts of the terms of each head in this batch, for logging.
 
         Args:
             outputs: Of the model. What the heads need is taken out of them, so that they are used once.
@@ -146,11 +157,11 @@ class MultiToken:
         Raises:
             TypeError: These are not the outputs of one forward pass of the model.
         """
-        trainer = trainer_frame(loss_weights)
-        check_smoothing(self, trainer, self._smoothing)
-        state = getattr(trainer.get("self"), "state", None)
-        if state is not None and state.max_steps > 0:
-            self.progress = state.global_step / state.max_steps
+        if self.progress is None:
+            schedule = self.config.head_schedule
+            raise ValueError(
+                f"head_schedule={schedule!r}: set MultiToken.progress each step; NumberTokenLossMixin does"
+            )
         if not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
             raise TypeError("MultiToken takes the outputs of a forward pass of its model, once, with return_dict=True")
         documents, *states = OrderedDict.pop(outputs, AHEAD)
@@ -178,29 +189,12 @@ class MultiToken:
                 hidden = states[index - 1].to(head.weight.dtype)
                 with self._autocast():
                     total = total + maybe_again(torch.is_grad_enabled() and how != "linear", loss, index, hidden)
-        sums = torch.stack([each.double() for each in objective.joined(total, found).flat])
-        mode = objective.model.training
-        self._sums[mode] = self._sums[mode] + sums if mode in self._sums else sums
-        return total
-
-    compute_loss_func = __call__
+        return objective.joined(total, found)
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return how many labels CE and the number loss count at each head, or the sums of their weights, (H, 2)."""
         labels, weights = _next(batch["labels"], batch.get(LOSS_WEIGHTS))
         return self.objective.count(labels, weights, _documents(batch))
-
-    def log_parts(self, training: bool, accelerator: Any = None) -> dict[str, float]:
-        """Return the means ``ce``, ``ntl``, ``ce/head2`` ... of the batches since the last call, over all ranks.
-
-        ``training`` is whether the model was in training in these batches.
-        """
-        sums = self._sums.pop(training, None)
-        if sums is None:
-            return {}
-        if accelerator is not None and accelerator.num_processes > 1:
-            sums = accelerator.reduce(sums, reduction="sum")
-        return means(sums.tolist())
 
     # ---- hooks of the model, so that heads run inside its forward, where DDP sees their weights
 
