@@ -85,6 +85,7 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     others = {"digit_median", "median", "expectation", *(["greedy"] if best != "greedy" else [])}
     assert {*record.config["beside"]} == others
     assert {key for key in record.errors if key.startswith("test")} == {"test", *(f"test@{name}" for name in others)}
+    assert printed.count("decoded validation:") == len(found)
     assert f"decoding=auto: {best.replace('_', ' ')}, by the MAE of validation: greedy " in printed
     table = compare_readings(["loss=ntl_was"], [record])
     assert "\n".join(table) in printed

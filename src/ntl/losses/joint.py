@@ -4,6 +4,8 @@ It is computed in one of two ways that agree. "reference" calls the functions of
 computes the gradient. "fused" and "linear" compute the gradient together with the loss (`ntl.losses.fast`).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from ntl.config.loss import checked_implementation
 from ntl.losses.fast import LMHead, fast_loss
-from ntl.losses.kinds import Terms, fast_kinds, import_all
+from ntl.losses.kinds import Terms, fast_kinds, import_all, kind_of
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
@@ -58,7 +60,7 @@ def ce_ntl(
             `ntl.losses.kinds.Terms`, which have their own weight and options.
         reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
             number labels (for number_level of numbers, for ntil of rows), or by the given counts. "sum" does not
-            divide. "none" returns base + weight × number at each position, (...); it is always computed by "reference".
+            divide. "none" returns total, sums and counts at each position, (...); it is always computed by "reference".
         base_count, number_count: Denominators to use instead of those of this batch, such as the counts of a whole
             optimizer step.
         loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
@@ -96,10 +98,11 @@ def ce_ntl(
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
-    if base_count is None or number_count is None:
-        counts = [each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
-        base_count = counts[0] if base_count is None else base_count
-        number_count = counts[1] if number_count is None else number_count
+    is_each = reduction == "none"
+    if is_each or base_count is None or number_count is None:
+        counts = [each if is_each else each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
+        base_count = counts[0] if is_each or base_count is None else base_count
+        number_count = counts[1] if is_each or number_count is None else number_count
     base_count, number_count = torch.as_tensor(base_count), torch.as_tensor(number_count)
     one = torch.ones((), device=inputs.device)
     over = (base_count, number_count) if reduction == "mean" else (one, one)
@@ -111,12 +114,38 @@ def ce_ntl(
         total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
     else:
         logits = inputs if head is None else head.logits(inputs)
-        base = terms.base(logits, labels, **given)
-        number = terms.number(logits, labels, **given) if terms.numbers else torch.zeros_like(base)
-        base, number = map(weighted, (base, number), weights or (None, None))
-        each = (base.view(shape), number.view(shape)) if reduction == "none" else (base.sum(), number.sum())
-        total, sums = total_of(*each), [base.detach().sum(), number.detach().sum()]
+        of_base, of_number = weights or (None, None)
+        common = (logits, labels, number_vocab, ignore_index)
+        base = summed(terms.base, *common, of_base, is_each)
+        number = summed(terms.number, *common, of_number, is_each) if terms.numbers else torch.zeros_like(base)
+        if is_each:
+            parts = (base, number, base_count, number_count)
+            base, number, base_count, number_count = (part.reshape(shape) for part in parts)
+        total, sums = total_of(base, number), [base.detach(), number.detach()]
     return JointLoss(total, SumCount(sums[0], base_count), SumCount(sums[1], number_count), torch.zeros_like(sums[0]))
+
+
+def summed(
+    loss: Callable[..., Tensor],
+    inputs: Tensor | NumberRows,
+    labels: Tensor,
+    vocab: NumberVocabulary,
+    ignore_index: int,
+    weights: Tensor | None = None,
+    each: bool = False,
+) -> Tensor:
+    """Return the sum of a loss times the weights (...) of its positions, (); with ``each`` its summands, (...)."""
+    call = partial(loss, inputs, labels, vocab, ignore_index=ignore_index)
+    if weights is None and not each:
+        return call(reduction="sum")
+    losses = weighted(call(reduction="none"), weights)
+    if each:
+        return losses
+    # In the order of a sum without weights, so that weights of 1 change no bit.
+    kind = kind_of(loss)
+    is_base = kind is not None and kind.is_base
+    index = labels != ignore_index if is_base else number_index(labels, vocab, ignore_index)[0]
+    return (losses if index is None else losses[index]).sum()
 
 
 def linear_ce_ntl(

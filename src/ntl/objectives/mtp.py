@@ -126,10 +126,10 @@ class MultiTokenPrediction(NextToken):
             diagnosed, over = self.diagnosed, None if counts is None else counts[index]
             own, weights = self._ahead(index, labels, loss_weights, documents)
             if how == "linear" and logits_BTV is None:
-                joint = self._joint_loss(hidden_BTD, own, over, weights, how, lm_head(self.model))
+                joint = self._joint(hidden_BTD, own, over, weights, how, lm_head(self.model))
             else:
                 logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
-                joint = self._from_logits(logits, own, over, weights, "fused" if how == "linear" else how)
+                joint = self._joint(logits, own, over, weights, "fused" if how == "linear" else how)
             correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
             if not self.training:
                 counted, _ = self._counted(own, weights)

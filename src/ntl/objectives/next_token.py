@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
 from ntl.config.targets import locate
 from ntl.losses import JointLoss, ce_ntl, ntl_was
-from ntl.losses.joint import is_faster, linear_number_rows
+from ntl.losses.joint import is_faster, linear_number_rows, summed
 from ntl.losses.kinds import Terms, fast_kinds
-from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_index, number_rows, weighted
+from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_rows
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
 from ntl.models import LMHead, embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head
@@ -111,35 +111,13 @@ class NextToken(nn.Module):
         how = self.implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids, **(given or {}))
-            return self._joint_loss(hidden_BTD, labels, counts, loss_weights, how, lm_head(self.model))
+            return self._joint(hidden_BTD, labels, counts, loss_weights, how, lm_head(self.model))
         more: dict[str, Any] = {"use_cache": False, **(given or {})}
         more |= {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         more |= {"output_router_logits": self.training} if self.router_weight else {}
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **more)
-        return self._from_logits(output.logits, labels, counts, loss_weights, how, output)
-
-    def _from_logits(
-        self, logits_BTV: Tensor, labels: Tensor, counts: Any, loss_weights: Tensor | None, how: str, output: Any = None
-    ) -> JointLoss:
-        if how != "reference":
-            joint = self._joint_loss(logits_BTV, labels, counts, loss_weights, how)
-            aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
-            total = joint.total + mean(aux_sum, cast(Tensor, counts)[0])
-            return joint._replace(total=total, aux_sum=aux_sum.detach())
-        self._diagnose(partial(number_rows, logits_BTV), labels)
-        self._number_vocab_on(labels.device)  # and the constants of the terms
-        terms, number = self.terms, self.terms.number if self.terms.numbers else ntl_was
-        of_base, of_number = checked_weights(loss_weights, logits_BTV, labels, IGNORE_INDEX) or (None, None)
-        ce_sum = self._sum(terms.base, logits_BTV, labels, of_base)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
-            ntl_sum = self._sum(number, logits_BTV, labels, of_number)
-        if self.training:
-            labelled, numbers = NextToken.count(self, labels, loss_weights)
-            aux_sum = self._router_loss(output, ce_sum) * labelled
-        else:
-            labelled, numbers = (mask.sum(-1) for mask in self._counted(labels, loss_weights))
-            aux_sum, counts = torch.zeros_like(ce_sum), None
-        return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, counts)
+        router_loss = self.router_weight * output.aux_loss if self.router_weight and self.training else None
+        return self._joint(output.logits, labels, counts, loss_weights, how, router_loss=router_loss)
 
     def implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation
@@ -154,33 +132,48 @@ class NextToken(nn.Module):
                     self._automatic = "linear"
         return self._automatic
 
-    def _joint_loss(
-        self, inputs: Tensor, labels: Tensor, counts: Any, weights: Tensor | None, how: str, head: LMHead | None = None
+    def _joint(
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        counts: Any,
+        weights: Tensor | None,
+        how: str,
+        head: LMHead | None = None,
+        router_loss: Tensor | None = None,
     ) -> JointLoss:
         """Compute both terms by `ce_ntl`: of logits, or of the hidden states (B, T, D) that ``head`` reads."""
         rows_of = partial(number_rows, inputs) if head is None else partial(linear_number_rows, inputs, head)
         self._diagnose(rows_of, labels)
-        vocab, over = self._number_vocab_on(labels.device), {"base_count": counts[0], "number_count": counts[1]}
+        vocab, each = self._number_vocab_on(labels.device), not self.training
         how_to: dict[str, Any] = {"kind": self.terms, "head": head, "loss_weights": weights, "implementation": how}
-        joint = ce_ntl(inputs, labels, vocab, **over, **how_to)
+        how_to |= {"reduction": "none"} if each else {}
+        how_to |= {} if each or counts is None else {"base_count": counts[0], "number_count": counts[1]}
+        joint = ce_ntl(inputs, labels, vocab, **how_to)
         number_sum = joint.number.sum
         if not self.terms.numbers:
             of_labels = checked_weights(weights, vocab.token_values, labels, IGNORE_INDEX)
             with torch.no_grad():
-                rows = rows_of(labels, vocab, IGNORE_INDEX)
-                number_sum = self._sum(ntl_was, rows, labels, of_labels[1] if of_labels else None)
+                rows, own = rows_of(labels, vocab, IGNORE_INDEX), of_labels[1] if of_labels else None
+                number_sum = summed(ntl_was, rows, labels, vocab, IGNORE_INDEX, own, each)
+        if each:
+            parts = (joint.base.sum, number_sum, *self._counted(labels, weights))
+            ce, ntl, labelled, numbers = (part.sum(-1) for part in parts)
+            return JointLoss.of(SumCount(ce, labelled), SumCount(ntl, numbers), torch.zeros_like(ce), self.terms.weight)
         # The total is divided by the given counts; the log needs the counts of this batch.
         labelled, numbers = NextToken.count(self, labels, weights)
-        return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(number_sum, numbers))
+        joint = joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(number_sum, numbers))
+        if router_loss is None:
+            return joint
+        aux_sum = router_loss * labelled
+        total = joint.total + mean(aux_sum, labelled if counts is None else counts[0])
+        return joint._replace(total=total, aux_sum=aux_sum.detach())
 
     def _diagnose(self, rows_of: Callable[..., NumberRows], labels: Tensor) -> None:
         if self.diagnosing or not self.training:
             with torch.no_grad():
                 rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
             self.diagnosed = diagnostic_sums(rows, per_example=not self.training)
-
-    def _router_loss(self, output: Any, ce_sum: Tensor) -> Tensor:
-        return self.router_weight * output.aux_loss if self.router_weight else torch.zeros_like(ce_sum)
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count, (2,), or the sums of their weights."""
@@ -191,21 +184,6 @@ class NextToken(nn.Module):
         vocab = self._number_vocab_on(labels.device)
         weights = checked_weights(loss_weights, vocab.token_values, labels, IGNORE_INDEX)
         return self.terms.counts(labels, vocab, IGNORE_INDEX, weights)
-
-    def _sum(
-        self, loss: Callable[..., Tensor], inputs: Tensor | NumberRows, labels: Tensor, weights: Tensor | None
-    ) -> Tensor:
-        vocab = self._number_vocab_on(labels.device)
-        if self.training and weights is None:
-            return loss(inputs, labels, vocab, reduction="sum")
-        losses = weighted(loss(inputs, labels, vocab, reduction="none"), weights)
-        if not self.training:
-            return losses.sum(-1)
-        # The order of a sum without weights, so that weights of 1 change no bit.
-        if loss is self.terms.base:
-            return losses[labels != IGNORE_INDEX].sum()
-        index = number_index(labels, vocab, IGNORE_INDEX)[0]
-        return (losses if index is None else losses[index]).sum()
 
     def _number_vocab_on(self, device: torch.device) -> NumberVocabulary:
         if self.number_vocab.values.device != device:
