@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2407, "objectives": 1308, "training": 3081, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"losses": 2428, "objectives": 1280, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 3331, "launch": 749, "benchmarks": 833},
     **{"config": 2654, "system": 595},
 }

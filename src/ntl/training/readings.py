@@ -29,18 +29,15 @@ ADDITIONAL_METRICS = (
 
 
 def decode_additional(
-    parts: RunParts,
-    decodings: Mapping[str, DecodingConfig],
-    folder: Path,
-    searches: dict[Any, Any] | None = None,
-    scored: Mapping[Path, Any] | None = None,
+    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
 ) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
     """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, and errors.
 
     Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
     decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
+    ``searches``: what was found, and by their path the scores of predictions that were made, as by `choose_reading`.
     """
-    searches, scored = {} if searches is None else searches, scored or {}
+    searches = {} if searches is None else searches
     own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, NDArray[np.float64]]()
     validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
     readings = {"": own, **decodings} if decodings and validates else decodings
@@ -49,29 +46,26 @@ def decode_additional(
         tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
         for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
             path = folder / predictions_name(decoding, *more, name=name)
-            if not splits:
-                continue
-            if scores := scored[path] if path in scored else decode_splits(parts, splits, path, decoding, searches):
+            if splits and path not in searches:
+                searches[path] = decode_splits(parts, splits, path, decoding, searches)
+            if scores := searches.get(path):
                 wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
                 metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
                 errors |= {f"{split}{at}": each for split, each in scores.errors.items()}
     return metrics, errors
 
 
-def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> dict[Path, Any]:
+def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
     """Of ``decoding=auto``: decode validation rows greedily and by each of ``config.beside``, and take the best.
 
     It becomes ``config.decoding``, with greedy answers among ``beside``; ``parts.readings`` has the errors. An answer
-    without a number counts as if it were the median of the training answers. Ties go to the first. Returned are the
-    scores of each predictions file, on the first rank.
+    without a number counts as if it were the median of the training answers. Ties go to the first.
     """
     config, error, found = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
-    scored = dict[Path, Any]()
     readings = {"greedy": replace(config.decoding, name="greedy"), **config.beside}
     for name, decoding in readings.items():
         path = folder / predictions_name(decoding, "validation", name=name)
-        scores = scored[path] = decode_splits(parts, ["validation"], path, decoding, searches)
-        if scores:
+        if scores := searches.setdefault(path, decode_splits(parts, ["validation"], path, decoding, searches)):
             mine = {key.removeprefix("validation/"): value for key, value in scores.metrics.items()}
             lacking = mine["unparsable"] if error == "mae" else 0.0  # clipped errors count them
             found[name] = lacking * mine[f"{error}:median"] + (lacking < 1 and (1 - lacking) * mine[error])
@@ -85,7 +79,6 @@ def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> d
     config.decoding = replace(readings[best], **intervals)
     config.beside = config.beside if best == "greedy" else readings
     parts.readings = box[0]
-    return scored
 
 
 @torch.no_grad()

@@ -173,12 +173,12 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     trainer.gather_model()
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
-    splits, searches, scored = splits_of(parts, config.decoding), {}, {}
+    splits, searches = splits_of(parts, config.decoding), {}
     if config.decoding.name == "auto":
-        scored = choose_reading(parts, folder, searches)
+        choose_reading(parts, folder, searches)
         values["beside"] = plain(config.beside)
     scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
-    additional, errors = decode_additional(parts, config.beside, folder, searches, scored)
+    additional, errors = decode_additional(parts, config.beside, folder, searches)
     likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
     if is_first:
         scores.metrics.update(additional | likelihood)
