@@ -72,7 +72,9 @@ lint: install
 	@$(RUN_PY) -m ruff check .
 	@$(RUN_PY) -m ruff format --check .
 
+# And of what docs/extending.md has a reader write.
 types: install
+	@$(RUN_PY) tests/test_recipes.py build/recipes
 	@$(RUN_PY) -m pyright --pythonpath $(RUN_PY)
 
 rules: install
