@@ -74,6 +74,7 @@ lint: install
 
 # And of what docs/extending.md has a reader write.
 types: install
+	@rm -rf build/recipes
 	@$(RUN_PY) tests/test_recipes.py build/recipes
 	@$(RUN_PY) -m pyright --pythonpath $(RUN_PY)
 
