@@ -50,12 +50,12 @@ def show_answers(outputs: Path) -> None:
     from ntl.launch.plan import demands
     from ntl.training.predictor import ask, of_run
 
-    (demand,) = demands([REAL], "finetune", [])
+    (demand,) = demands([REAL], "finetune", [], outputs)
     questions = [f"What is {a} times {b}?" for a, b in FACTORS]
     columns = {"question": questions, "product": [str(a * b) for a, b in FACTORS]}
-    for run_id, config in demand.runs.items():
-        answers = ask(of_run(outputs / run_id, say=lambda line: None), questions)
-        columns[f"loss={config.loss.name}"] = [answer["answer"] or "(no answer)" for answer in answers]
+    for run in demand.runs.values():
+        answers = ask(of_run(run.folder, say=lambda line: None), questions)
+        columns[f"loss={run.config.loss.name}"] = [answer["answer"] or "(no answer)" for answer in answers]
     table = Table(*columns)
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)

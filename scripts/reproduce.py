@@ -143,13 +143,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool) -> None:
     """Print what ``--dry-run`` or ``--status`` tells."""
-    from ntl.launch.plan import demands, runs_to_make
+    from ntl.launch.plan import demands, to_make
     from ntl.launch.table import core_seconds, dry_run, status
     from ntl.results import load_records
 
     found, seeds = load_records(records), settings.get("seeds", ())
-    demanded = demands(settings["names"], settings["scale"], found, settings.get("overrides", ()), seeds)
-    todo = runs_to_make(demanded, settings["outputs"])
+    names, added = settings["names"], settings.get("overrides", ())
+    demanded = demands(names, settings["scale"], found, settings["outputs"], added, seeds)
+    todo = to_make(run for demand in demanded for run in demand.missing)
     measured = core_seconds(load_records([PUBLISHED, *records]) if seeds else found)
     print((dry_run if dry else status)(demanded, todo, measured))
 

@@ -10,7 +10,7 @@ import pytest
 from commands import table_text
 from slurm_cluster import cluster, missing_programs
 
-from ntl.launch.plan import Run, plan_runs
+from ntl.launch.plan import Run, to_make
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 
@@ -28,7 +28,8 @@ def planned(tmp_path: Path) -> Callable[..., list[Run]]:
     """Runs of CE on noisy_numbers with these seeds, in a folder of the test."""
 
     def make(*seeds: int, overrides: Sequence[str] = ()) -> list[Run]:
-        return plan_runs([[*NOISY, *overrides, f"seed={seed}"] for seed in seeds], tmp_path / "outputs")
+        places = [*NOISY, *overrides, f"output_dir={tmp_path / 'outputs'}"]
+        return to_make(Run.of([*places, f"seed={seed}"]) for seed in seeds)
 
     return make
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
-from ntl.launch.plan import Run, demands, plan_runs, runs_to_make, waves
+from ntl.launch.plan import Run, demands, to_make, waves
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
@@ -27,6 +27,10 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def finish(overrides: Sequence[str], outputs: Path) -> None:
     words = [*overrides, f"output_dir={outputs}"]
     fake_runs.run(compose(words), overrides=words)
+
+
+def plan_runs(runs: Sequence[Sequence[str]], outputs: Path) -> list[Run]:
+    return to_make(Run.of([*words, f"output_dir={outputs}"]) for words in runs)
 
 
 def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
@@ -52,13 +56,6 @@ def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path)
     assert run.config.keep_steps == compose(run.overrides).keep_steps == [10, 30]
 
 
-def test_any_folder_name_reaches_the_config(tmp_path: Path) -> None:
-    outputs = tmp_path / "it's [x]{y},b=c"
-    (run,) = plan_runs([NOISY], outputs)
-    assert run.folder.parent == outputs
-    assert compose(run.overrides).output_dir == str(outputs)
-
-
 def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> None:
     words = [*NOISY, "trainer.epochs=2", "dataset.train_rows=320", "trainer.batch_size=32", f"data_dir={tmp_path}"]
     (run,) = plan_runs([words], tmp_path)
@@ -74,27 +71,28 @@ def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> 
 
 
 def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Path) -> None:
-    table = make_table("small", 1, 2)
-    (demand,) = demands([table], "tiny", [])
-    assert {run_id(compose(words)) for words in demand.missing} == demand.runs.keys()
+    table, outputs = make_table("small", 1, 2), tmp_path / "it's [x]{y},b=c"
+    (demand,) = demands([table], "tiny", [], outputs)
+    assert {run.id for run in demand.missing} == demand.runs.keys()
     assert len(demand.runs) == 4
-    finish(demand.missing[0], tmp_path)
-    (after,) = demands([table], "tiny", load_records([tmp_path]))
+    assert {run.folder.parent for run in demand.missing} == {outputs}  # any name reaches the config
+    finish(demand.missing[0].overrides, tmp_path)
+    (after,) = demands([table], "tiny", load_records([tmp_path]), outputs)
     assert (after.runs, after.missing) == (demand.runs, demand.missing[1:])
-    (second,) = demands([table], "tiny", [], seeds=[2])
-    assert {config.seed for config in second.runs.values()} == {2}
+    (second,) = demands([table], "tiny", [], outputs, seeds=[2])
+    assert {run.config.seed for run in second.runs.values()} == {2}
     with pytest.raises(UserError, match=r"^seeds=3: at scale=tiny small has 1, 2; choose from these\.$"):
-        demands([table], "tiny", [], seeds=[2, 3])
+        demands([table], "tiny", [], outputs, seeds=[2, 3])
 
 
 @pytest.mark.slow
 def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable) -> None:
     lines, table = list[str](), make_table("small", 1)
-    (demand,) = demands([table, "table8"], "paper", [], say=lines.append)
+    (demand,) = demands([table, "table8"], "paper", [], Path("outputs"), say=lines.append)
     assert demand.spec.name == "table8"
     assert lines == ["small: nothing at scale=paper, skipped; it has tiny."]
     with pytest.raises(UserError, match=r"nothing at scale=paper; choose from tiny[.]$"):
-        demands([table], "paper", [])
+        demands([table], "paper", [], Path("outputs"))
 
 
 @pytest.mark.parametrize(
@@ -107,20 +105,20 @@ def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable)
 )
 def test_what_a_row_fixes_cannot_be_set(override: str, message: str, make_table: MakeTable) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
-        demands([make_table("small", 1)], "tiny", [], overrides=[override])
+        demands([make_table("small", 1)], "tiny", [], Path("outputs"), [override])
 
 
 def test_other_settings_make_another_table(make_table: MakeTable, tmp_path: Path) -> None:
     table, added = make_table("small", 1), ["trainer.lr=1e-4", "dataset.train_rows=50", "data_dir=elsewhere"]
 
     def missing(*overrides: str) -> int:
-        (demand,) = demands([table], "tiny", load_records([tmp_path]), overrides)
+        (demand,) = demands([table], "tiny", load_records([tmp_path]), tmp_path, overrides)
         return len(demand.missing)
 
-    (other,) = demands([table], "tiny", [], added)
-    assert all(config.trainer.lr == 1e-4 and config.dataset.train_rows == 50 for config in other.runs.values())
-    for overrides in other.missing:
-        finish(overrides, tmp_path)
+    (other,) = demands([table], "tiny", [], tmp_path, added)
+    assert all(run.config.trainer.lr == 1e-4 and run.config.dataset.train_rows == 50 for run in other.runs.values())
+    for run in other.missing:
+        finish(run.overrides, tmp_path)
     assert (missing(), missing(*added), missing("trainer.lr=0.0001", added[1])) == (2, 0, 0)
 
 
@@ -132,10 +130,11 @@ def test_one_models_files_are_for_rows_of_one_model(make_table: MakeTable, tmp_p
     save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
     tables = [make_table("ours", 1), make_table("two", 1, overrides=["model=llama_tiny", "tokenizer=digit"])]
     with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
-        demands(tables, "tiny", [], [f"model.path={folder}"])
+        demands(tables, "tiny", [], tmp_path, [f"model.path={folder}"])
     published = make_table("published", 1, overrides=["model=gpt2_small", "tokenizer=digit"])
-    (demand,) = demands([published], "tiny", [], [f"model.path={folder}"])
-    assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
+    (demand,) = demands([published], "tiny", [], tmp_path, [f"model.path={folder}"])
+    models = [run.config.model for run in demand.runs.values()]
+    assert all(model.path == str(folder) and model.pretrained for model in models)
 
 
 # ---- runs that start from the weights of others
@@ -149,15 +148,16 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(
 
     def todo(records: Path, *without: str) -> list[Run]:
         found = [record for record in load_records([records]) if record.id not in without]
-        return runs_to_make(demands([table], "tiny", found), tmp_path / "other")
+        (demand,) = demands([table], "tiny", found, tmp_path / "other")
+        return to_make(demand.missing)
 
-    (demand,) = demands([table], "tiny", [])
+    (demand,) = demands([table], "tiny", [], tmp_path)
     assert len(demand.runs) == 6  # two arms and a base for each of two seeds
     made = todo(tmp_path)
     assert [run.config.keep_steps for run in made] == [[30], [30], [], [], [], []]
     assert [run.base for run in made] == ["", "", made[0].id, made[0].id, made[1].id, made[1].id]
     for run in made:
-        finish(run.overrides[:-1], tmp_path / "published")
+        finish(run.overrides, tmp_path / "published")
     assert todo(tmp_path / "published") == []
     # Without the record of one arm: the arm, and what it starts from, whose weights are not published.
     assert [run.id for run in todo(tmp_path / "published", made[2].id)] == [made[0].id, made[2].id]

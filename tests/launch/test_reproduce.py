@@ -1,6 +1,5 @@
 """The command line of reproduce.py: its settings, its tables, --dry-run and --status."""
 
-import io
 import re
 import runpy
 import shutil
@@ -13,11 +12,10 @@ import fake_runs
 import pytest
 from commands import ROOT
 from fake_runs import FAILS, NO_RECORD
-from rich.console import Console
 
 from ntl.config import UserError
 from ntl.launch import table
-from ntl.launch.plan import demands, runs_to_make
+from ntl.launch.plan import demands, to_make
 from ntl.launch.table import status
 from ntl.results.spec import table_names
 from ntl.system.files import lock
@@ -79,21 +77,28 @@ def test_published_records_count_unless_seeds_are_named(monkeypatch: pytest.Monk
 # ---- tables
 
 
-def complete(names: list[str], outputs: Path, **options: Any) -> tuple[int, list[str]]:
-    out = io.StringIO()
-    shared: dict[str, Any] = {"records": [outputs], "outputs": outputs, "workers": 1}
-    code = table.complete_tables(names, "tiny", console=Console(file=out, width=200), **shared, **options)
-    return code, out.getvalue().splitlines()
+Complete = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def complete(capsys: pytest.CaptureFixture[str]) -> Complete:
+    """The exit code of ``complete_tables``, and the lines that it printed."""
+
+    def call(names: list[str], outputs: Path, **options: Any) -> tuple[int, list[str]]:
+        code = table.complete_tables(names, "tiny", records=[outputs], outputs=outputs, workers=2, **options)
+        return code, capsys.readouterr().out.splitlines()
+
+    return call
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("faked")
-def test_tables_are_completed_printed_and_written(make_table: MakeTable, tmp_path: Path) -> None:
+def test_tables_are_completed_printed_and_written(complete: Complete, make_table: MakeTable, tmp_path: Path) -> None:
     names, outputs = [make_table("one", 1, 2), make_table("bad", FAILS, NO_RECORD, 2)], tmp_path / "outputs"
     code, lines = complete(names, outputs)
     assert code == 1
     assert lines[0].startswith("Disk: 0.0")
-    assert lines[1] == "8 runs in 1 worker process."
+    assert lines[1] == "8 runs in 2 worker processes."
     assert lines[-9].startswith("4 runs trained in ")
     assert lines[-9].endswith(f"s, 4 failed. Runs: {outputs}/<run id>/.")
     errors = ["RuntimeError: no such"] * 2 + ["it ended without a record"] * 2
@@ -111,21 +116,24 @@ def test_tables_are_completed_printed_and_written(make_table: MakeTable, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("faked")
-def test_a_table_with_settings_says_so(make_table: MakeTable, tmp_path: Path) -> None:
+def test_a_table_with_settings_says_so(complete: Complete, make_table: MakeTable, tmp_path: Path) -> None:
     name, outputs = make_table("small", 1), tmp_path / "outputs"
     base = "base='loss=ce trainer.max_steps=40@30'"  # whose checkpoint the fake runs ask for
     arms = make_table("arms", 1, overrides=["model=gpt2_tiny", "tokenizer=digit", base, "trainer.max_steps=50"])
-    _, lines = complete([name, arms], outputs)
-    assert lines[-1].startswith("5 runs trained")
-    _, lines = complete([name], outputs, overrides=["tracking=none", "trainer.bf16=true"])
+    _, lines = complete([arms], outputs)
+    assert lines[-1].startswith("3 runs trained")
+    added = ["tracking=none", "trainer.bf16=true"]
+    _, lines = complete([name], outputs, overrides=added)
     assert lines[-1].startswith("2 runs trained")
     (path,) = outputs.glob("small_tiny_with_*.md")
     assert "every run of it was made with trainer.bf16=true." in path.read_text().replace("\\_", "_")
     # Where a run is makes it no other one.
-    assert complete([name], outputs, overrides=["device=cpu"])[1][-1].startswith("0 runs trained")
+    assert complete([name], outputs, overrides=[*added, "device=cpu"])[1][-1].startswith("0 runs trained")
 
 
-def test_too_little_disk_is_refused(make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_is_refused(
+    complete: Complete, make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(UserError, match=r"^outputs=.*: too little free disk; free some, or choose another by outputs="):
         complete([make_table("small", 1)], tmp_path / "outputs")
@@ -162,15 +170,15 @@ def test_dry_run_and_status_make_nothing(
 
 def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    demanded = demands([make_table("small", 1, 2)], "tiny", [])
-    done, at_work, failed, missing = runs_to_make(demanded, tmp_path)
+    demanded = demands([make_table("small", 1, 2)], "tiny", [], tmp_path)
+    done, at_work, failed, missing = to_make(demanded[0].missing)
     fake_runs.run(done.config, list(done.overrides))
     for run in (at_work, failed):
         run.folder.mkdir()
         (run.folder / "metrics.jsonl").write_text('{"step": 25}\n')
     failed.log.write_text("Traceback\nValueError: no such thing\n\n")
     with lock(tmp_path / f".{at_work.id}.lock"):
-        todo = runs_to_make(demanded, tmp_path)
+        todo = to_make(demanded[0].missing)
         said = status(demanded, todo, {})
     assert todo[-1] == missing
     assert said.splitlines() == [

@@ -46,11 +46,11 @@ import sys
 from pathlib import Path
 from ntl.config.cli import report
 from ntl.launch import workers
-from ntl.launch.plan import plan_runs
+from ntl.launch.plan import Run
 
 workers.TRAIN = Path({program!r})
-runs = [["dataset=noisy_numbers", "loss=ce", f"seed={{seed}}"] for seed in ({lasts}, 1)]
-sys.exit(report(lambda: len(workers.run_all(plan_runs(runs, Path("outputs")), workers=1))))
+runs = [Run.of(["dataset=noisy_numbers", "loss=ce", f"seed={{seed}}"]) for seed in ({lasts}, 1)]
+sys.exit(report(lambda: len(workers.run_all(runs, workers=1))))
 """
 
 
@@ -88,15 +88,12 @@ def test_a_killed_parent_leaves_no_worker_behind(started: tuple["subprocess.Pope
 
 
 @pytest.mark.slow
-def test_a_launcher_of_hydra_goes_on_past_failures(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_launcher_of_hydra_goes_on_past_failures(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ntl.training.train.train", fake_runs.run)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runs = planned(FAILS, 1, TAKEN, 2)
-    with capfd.disabled():  # what is printed must reach the descriptors
-        errors = sweep_all(runs, "basic", say=lambda line: None)
+    errors = sweep_all(runs, "basic", say=lambda line: None)
     assert errors == ["RuntimeError: no such", "", "another process is at this run", ""]
-    assert runs[0].log.read_text().startswith("printed by the run\nwritten to descriptor 2\n")
-    assert runs[0].log.read_text().endswith("RuntimeError: no such\n thing\n")
+    assert runs[0].log.read_text().startswith("printed by the run\nTraceback ")
+    assert runs[0].log.read_text().endswith("RuntimeError: no such\n thing\n\n")
     assert "Traceback" not in runs[2].log.read_text()

@@ -214,10 +214,10 @@ def test_the_real_quickstart_prints_its_table_and_answers(
         assert count == 1
     Path("small.yaml").write_text(spec, encoding="utf-8")
     quickstart["main"].__globals__["REAL"] = "small.yaml"
-    (demand,) = demands(["small.yaml"], "finetune", [])
-    assert [config.loss.name for config in demand.runs.values()] == ["ce", "ntl_was"]
-    for config in demand.runs.values():
-        train(config)
+    (demand,) = demands(["small.yaml"], "finetune", [], Path("outputs"))
+    assert [run.config.loss.name for run in demand.runs.values()] == ["ce", "ntl_was"]
+    for run in demand.runs.values():
+        train(run.config)
     capsys.readouterr()
     assert quickstart["main"](["--real"]) == 0
     said = capsys.readouterr().out

@@ -17,7 +17,7 @@ from ntl.data.prepared import Prepared
 from ntl.decoding import point
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
-from ntl.launch.plan import plan_runs
+from ntl.launch.plan import Run, to_make
 from ntl.results import read_record
 from ntl.training import decode
 from ntl.training import decode as module
@@ -163,8 +163,8 @@ BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 def test_a_finished_run_is_read_again_not_trained_again(
     finished: Path, small, settings, without_times, capsys, second_rank
 ) -> None:
-    todo = plan_runs([settings(*BESIDE)], finished.parent)
-    assert [each.id for each in todo] == [finished.name]
+    run = Run.of([*settings(*BESIDE), f"output_dir={finished.parent}"])
+    assert [each.id for each in to_make([run])] == [finished.name]
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
     with second_rank():  # the first one decodes for all
         before = (finished / "record.json").read_bytes()
@@ -177,7 +177,7 @@ def test_a_finished_run_is_read_again_not_trained_again(
     assert {path: path.read_bytes() for path in weights} == weights
     both = train(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)
-    assert plan_runs([settings(*BESIDE)], finished.parent) == []
+    assert to_make([run]) == []
     assert "finished already" not in capsys.readouterr().out
     train(small(*BESIDE))
     assert "finished already" in capsys.readouterr().out

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 from ntl.config import build, compose, run_id
@@ -34,6 +34,12 @@ class Run:
     config: Config
     overrides: tuple[str, ...]
 
+    @classmethod
+    def of(cls, overrides: Sequence[str]) -> "Run":
+        """UserError, or an error of Hydra, for an invalid config."""
+        config = compose(overrides)
+        return cls(run_id(config), config, tuple(overrides))
+
     @property
     def folder(self) -> Path:
         return Path(self.config.output_dir) / self.id
@@ -58,41 +64,43 @@ class Run:
     @cached_property
     def steps(self) -> int:
         """Its optimizer steps; 0 where they are epochs of plain text, or of data that is not prepared yet."""
-        config = self.config
-        if not config.trainer.epochs:
-            return config.trainer.max_steps
-        if config.dataset.answers == PLAIN:
+        trainer, dataset = self.config.trainer, self.config.dataset
+        if not trainer.epochs:
+            return trainer.max_steps
+        prepared = Prepared(build(dataset), self.config.data_dir)
+        if dataset.answers == PLAIN or not prepared.find():
             return 0
-        prepared = Prepared(build(config.dataset), config.data_dir)
-        return in_steps(config.trainer, prepared.fingerprint()["rows"]["train"]).max_steps if prepared.find() else 0
+        return in_steps(trainer, prepared.fingerprint()["rows"]["train"]).max_steps
+
+    def _last(self, pattern: str, file: str) -> str:
+        with suppress(OSError, IndexError):
+            return re.findall(pattern, (self.folder / file).read_text(errors="replace"), re.MULTILINE)[-1]
+        return ""
 
     @property
     def step(self) -> int:
         """The last step in its metrics.jsonl; 0 before the first."""
-        with suppress(OSError, IndexError):
-            return int(re.findall(r'"step": (\d+)', (self.folder / "metrics.jsonl").read_text())[-1])
-        return 0
+        return int(self._last(r'"step": (\d+)', "metrics.jsonl") or 0)
 
     @property
     def last_line(self) -> str:
         """The last line of its log, which of a run that failed is the error; empty without one."""
-        with suppress(OSError, IndexError):
-            line = re.findall(r"^\S.*", self.log.read_text(errors="replace"), re.MULTILINE)[-1]
-            return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", " ".join(line.split()))[:300]
-        return ""
+        line = " ".join(self._last(r"^\S.*", self.log.name).split())
+        return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", line)[:300]
 
 
-def plan_runs(runs: Iterable[Sequence[str]], outputs: Path) -> list[Run]:
-    """The runs of these overrides that are still to be made in ``outputs``, each once.
+def to_make(runs: Iterable[Run]) -> list[Run]:
+    """Those that are not done, each once.
 
-    UserError, or an error of Hydra, for an invalid config.
+    A run that two tables need has the more decodings that one asks for, and all checkpoints that they keep.
     """
     found: dict[str, Run] = {}
-    for words in runs:
-        words = (*words, f"output_dir={quote(literal(str(outputs)))}")
-        config = compose(words)
-        run = Run(run_id(config), config, words)
-        found[run.id] = _both(found[run.id], run) if run.id in found else run
+    for run in runs:
+        other = found.get(run.id, run)
+        larger = max(other, run, key=lambda each: len(each.config.beside))
+        steps = sorted({*other.config.keep_steps, *run.config.keep_steps})
+        more = steps != larger.config.keep_steps
+        found[run.id] = Run.of([*larger.overrides, f"keep_steps={steps}"]) if more else larger
     return [run for run in found.values() if not run.is_done]
 
 
@@ -104,34 +112,21 @@ def waves(runs: Iterable[Run]) -> list[list[Run]]:
     return [part for part in parts if part]
 
 
-def _both(one: Run, other: Run) -> Run:
-    """One run that two tables need: with more decodings where they ask for different ones, with all checkpoints."""
-    larger = max(one, other, key=lambda run: len(run.config.beside))
-    steps = sorted({*one.config.keep_steps, *other.config.keep_steps})
-    if steps == larger.config.keep_steps:
-        return larger
-    words = [word for word in larger.overrides if not word.startswith("keep_steps=")]
-    return Run(larger.id, replace(larger.config, keep_steps=steps), (*words, f"keep_steps={steps}"))
-
-
 @dataclass(frozen=True)
 class Demand:
-    """One table at one scale.
-
-    ``runs``: id -> config of all its runs; ``missing``: the overrides of those without a record, and of the runs whose
-    weights they start from.
-    """
+    """One table at one scale: its runs by id, with those whose weights they start from, and which must be made."""
 
     spec: TableSpec
     scale: str
-    runs: dict[str, Config]
-    missing: list[tuple[str, ...]]
+    runs: dict[str, Run]
+    missing: list[Run]
 
 
 def demands(
     tables: Sequence[str],
     scale: str,
     records: Sequence[RunRecord],
+    outputs: Path,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     say: Callable[[str], None] = print,
@@ -152,7 +147,8 @@ def demands(
         elif seeds:
             _choose_seeds(spec, scale, seeds)
     _check_overrides(having, scale, overrides)
-    return [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
+    added = [*overrides, f"output_dir={quote(literal(str(outputs)))}"]
+    return [_demand(replace(spec, added=added), scale, records) for spec in having]
 
 
 def _choose_seeds(spec: TableSpec, scale: str, seeds: Sequence[int]) -> None:
@@ -187,22 +183,16 @@ def _is_part(key: str, pin: str) -> bool:
 
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
-    configs = {tuple(words): compose(words) for words in table_runs(spec, scale)}
-    bases = {words: _base_run(words) for words in configs}
+    needed = [tuple(words) for words in table_runs(spec, scale)]
     missing = [tuple(words) for words in table_runs(spec, scale, records)]
+    bases = {words: _base_of(words) for words in needed}
+    runs = {words: Run.of(words) for words in (*needed, *filter(None, bases.values()))}
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
-    needed = [bases[words] for words in missing if bases[words] and not find_base(configs[words].base, BASES)]
-    known = [*configs.values(), *(compose(words) for words in dict.fromkeys(bases.values()) if words)]
-    return Demand(spec, scale, {run_id(config): config for config in known}, [*dict.fromkeys(needed), *missing])
+    before = [bases[words] for words in missing if bases[words] and not find_base(runs[words].config.base, BASES)]
+    return Demand(spec, scale, {run.id: run for run in runs.values()}, [runs[words] for words in (*before, *missing)])
 
 
-@cache
-def _base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
+def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:
     """The overrides of the run that ``base=`` describes in these, with the checkpoint to keep; empty without one."""
     words, step = base_words(overrides) or ((), 0)
     return (*words, f"keep_steps=[{step}]") if words else ()
-
-
-def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
-    """The missing runs, each once, without those that have a record in ``outputs`` already."""
-    return plan_runs([words for demand in demanded for words in demand.missing], outputs)

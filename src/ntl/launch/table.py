@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,8 +17,7 @@ from rich.console import Console
 from ntl.config import Config, build
 from ntl.config.identity import plain
 from ntl.config.model import HFConfig
-from ntl.config.targets import locate
-from ntl.launch.plan import Demand, Run, demands, runs_to_make
+from ntl.launch.plan import Demand, Run, demands, to_make
 from ntl.launch.workers import run_all, sweep_all
 from ntl.results import RunRecord, build_table, load_records
 from ntl.results.match import computing
@@ -30,7 +29,7 @@ from ntl.training.checkpoints import CHECKPOINTS, is_taken
 WEIGHT, MOMENTS = 4, 8
 # In the order of printing. "failed": started, but without a record or a process at work.
 STATES = ("done", "running", "failed", "missing")
-Measured = Mapping[tuple[str, ...], float]
+Measured = Mapping[tuple[Any, ...], float]
 _sizes: dict[str, int] = {}
 
 
@@ -45,58 +44,42 @@ def complete_tables(
     hydra: Sequence[str] = (),
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
-    console: Console | None = None,
 ) -> int:
     """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md and .csv.
 
-    A run that several tables need is made once. Runs that fail are left out of the tables; the last lines name each
-    with its log.
+    A run that several tables need is made once. The last lines name each run that failed, with its log.
+    ``records``: folders whose records are used, among them ``outputs``, where new runs go. ``launcher``: one of Hydra,
+    with the settings ``hydra``, instead of worker processes. ``overrides``: settings of train.py for every run, which
+    make another table, with its own title and file names. ``seeds``: of the tables' own, all by default.
 
-    Args:
-        names: of ``config/table``, or paths of files. Those without the scale are skipped.
-        records: folders whose records are used; ``outputs``, where new runs go, should be one of them.
-        launcher: a launcher of Hydra, with the settings ``hydra``, instead of worker processes (see ``run_all``).
-        overrides: settings of train.py for every run. They make another table, with its own title and file names.
-        seeds: of the tables' own, those to train and to show; all by default.
-
-    Returns:
-        The exit code: 0, or 1 where a run failed.
-
-    Raises:
-        UserError: no such table; no table at this scale or with these seeds; an override of a setting that rows fix;
-            not enough free disk.
+    Returns the exit code, 1 where a run failed. UserError: no such table, or none at this scale or with these seeds; an
+    override of a setting that rows fix; not enough free disk.
     """
-    console = console or Console()
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)  # no line breaks in a log
-
     started, errors = time.monotonic(), list[str]()
-    demanded = demands(names, scale, load_records(records), overrides, seeds, say)
-    if todo := runs_to_make(demanded, outputs):
+    demanded = demands(names, scale, load_records(records), outputs, overrides, seeds)
+    if todo := to_make(run for demand in demanded for run in demand.missing):
         with one_line_errors("write to", outputs):
             outputs.mkdir(parents=True, exist_ok=True)
         needed, free = disk_needed(todo), shutil.disk_usage(outputs).free
         disk = f"{gigabytes(needed)} for the checkpoints of {len(todo)} runs, {gigabytes(free)} free in {outputs}."
-        say(f"Disk: {disk}")
+        print(f"Disk: {disk}")
         if needed > free:
             raise UserError(f"outputs={outputs}: too little free disk; free some, or choose another by outputs=.")
-        errors = sweep_all(todo, launcher, hydra, say) if launcher else run_all(todo, workers=workers, say=say)
+        errors = sweep_all(todo, launcher, hydra) if launcher else run_all(todo, workers=workers)
     found = load_records(records)
     for demand in demanded:
         table = build_table(demand.spec, found, scale)
         paths = write_tables([table], outputs)
-        console.print()
-        show(table, console)
-        say(f"Written: {' '.join(map(str, paths))}")
+        print()
+        show(table, Console())
+        print(f"Written: {' '.join(map(str, paths))}")
     # Tables are computed from records: a run without one has failed, whatever it reported.
     failed = [(run, error) for run, error in zip(todo, errors, strict=True) if not run.is_done]
     done = len(todo) - len(failed)
     trained = f"{done} run{'' if done == 1 else 's'} trained in {time.monotonic() - started:.0f} s"
-    say(f"{trained}, {len(failed)} failed. Runs: {outputs}/<run id>/.")
+    print(f"{trained}, {len(failed)} failed. Runs: {outputs}/<run id>/.")
     for run, error in failed:
-        say(f"{run.id} failed: {error or 'it ended without a record'}")
-        say(f"  log: {run.log}")
+        print(f"{run.id} failed: {error or 'it ended without a record'}\n  log: {run.log}")
     return 1 if failed else 0
 
 
@@ -113,21 +96,20 @@ def gigabytes(size: float) -> str:
     return f"{figure(size / 1e9)} GB"
 
 
-def core_seconds(records: Iterable[RunRecord]) -> dict[tuple[str, ...], float]:
+def core_seconds(records: Iterable[RunRecord]) -> dict[tuple[Any, ...], float]:
     """Return kind of run -> the median of the core-seconds of its records. Records of GPUs are left out."""
-    found: dict[tuple[str, ...], list[float]] = {}
+    found: dict[tuple[Any, ...], list[float]] = {}
     for record in records:
         if record.core_seconds:
             found.setdefault(_kind(record.config), []).append(record.core_seconds)
     return {kind: median(seconds) for kind, seconds in found.items()}
 
 
-def _kind(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _kind(config: Mapping[str, Any]) -> tuple[Any, ...]:
     """What runs that are expected to take equally long have in common, of a config as in a record."""
-    names = [str(config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
-    trainer = config.get("trainer", {})
-    length = f"{epochs:g} epochs" if (epochs := trainer.get("epochs", 0)) else f"{trainer.get('max_steps', 0)} steps"
-    return (*names, length, f"{config.get('objective', {}).get('heads', 1)} heads")
+    names = [config.get(group, {}).get("name") for group in ("dataset", "model", "scale")]
+    trainer, heads = config.get("trainer", {}), config.get("objective", {}).get("heads", 1)
+    return (*names, trainer.get("epochs", 0), trainer.get("epochs") or trainer.get("max_steps"), heads)
 
 
 def hours_left(runs: Sequence[Run], measured: Measured) -> str:
@@ -153,41 +135,28 @@ def disk_needed(runs: Sequence[Run]) -> int:
 
 
 def checkpoint_bytes(config: Config) -> int:
-    """The size of one checkpoint, of the model built without storage.
+    """The size of one checkpoint, of the model built without storage; adapters and further heads are not counted.
 
     A model without a published vocabulary has ``tokenizer.vocab_size`` rows, the most that its tokenizer may need.
     """
-    key = json.dumps([plain(config.model), plain(config.objective), config.tokenizer.vocab_size])
+    settings: Any = config.model
+    key = json.dumps([plain(settings), config.tokenizer.vocab_size])
     if key not in _sizes:
         import torch
 
-        from ntl.models.lora import add_lora
-
-        settings: Any = config.model
-        rows = 0 if getattr(settings, "vocab_size", 0) else config.tokenizer.vocab_size
-        # That of model=hf has no shapes of its own: they are in the folder.
-        path = settings.path if isinstance(settings, HFConfig) else ""
+        path = settings.path if isinstance(settings, HFConfig) else ""  # where alone its shape is
         shape = replace(settings, pretrained=False, path=path, dropout=settings.dropout or 0.0)
+        rows = 0 if getattr(settings, "vocab_size", 0) else config.tokenizer.vocab_size
         with torch.device("meta"):
-            model: Any = build(shape, tokenizer=_Tokenizer(rows))
-            if config.objective.adds:
-                model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
-            model = add_lora(model, settings.lora) if settings.lora.rank else model
-        _sizes[key] = sum(each.numel() * (WEIGHT + MOMENTS * each.requires_grad) for each in model.parameters())
-    return _sizes[key]
+            model: Any = build(shape, tokenizer=_Tokenizer(range(rows)))
+        _sizes[key] = sum(each.numel() for each in model.parameters())
+    return _sizes[key] * (WEIGHT if settings.lora.rank else WEIGHT + MOMENTS)
 
 
-@dataclass(frozen=True)
-class _Tokenizer:
+class _Tokenizer(list[int]):
     """The part of a tokenizer's interface that the size of a model depends on."""
 
-    size: int
-    pad_token_id: int = 0
-    eos_token_id: int = 1
-    mask_token_id: int = 2
-
-    def __len__(self) -> int:
-        return self.size
+    pad_token_id, eos_token_id, mask_token_id = 0, 1, 2
 
 
 def dry_run(demanded: Sequence[Demand], todo: Sequence[Run], measured: Measured) -> str:

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ntl.config.root import Config
 from ntl.launch.plan import Run, waves
 from ntl.system.errors import Diverged, UserError
 from ntl.system.machine import available_cores
-from ntl.system.secrets import print_traceback, redact
+from ntl.system.secrets import redact
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 TRAIN = CONFIG_DIR.parent / "train.py"
 POLL_SECONDS = 0.25
 QUIET_SECONDS = 20.0  # a line of progress is printed at least this often
-GRACE_SECONDS = 60.0  # in which interrupted runs write their checkpoints
+GRACE_SECONDS = 60.0  # in which an interrupted run writes its checkpoint
+KILLED = "its worker process was killed: from outside, or out of memory"
 
 
 def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[str], None] = print) -> list[str]:
@@ -48,10 +50,11 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[s
                 time.sleep(POLL_SECONDS)
                 for run, process, since in [each for each in active if each[1].poll() is not None]:
                     active.remove((run, process, since))
-                    errors[run.id] = error = _error(run, process.returncode)
-                    told = time.monotonic()
-                    took = f"{told - since:.1f} s"
-                    say(f"[{len(errors)}/{len(runs)}] {run.id}: {f'FAILED after {took}: {error}' if error else took}")
+                    code, told = process.returncode, time.monotonic()
+                    error = KILLED if code < 0 else code and (run.last_line or f"exit status {code}")
+                    errors[run.id] = error or ""
+                    took = f"FAILED after {told - since:.1f} s: {error}" if error else f"{told - since:.1f} s"
+                    say(f"[{len(errors)}/{len(runs)}] {run.id}: {took}")
                 if active and time.monotonic() - told >= QUIET_SECONDS:
                     told = time.monotonic()
                     say("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run, *_ in active))
@@ -63,44 +66,37 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[s
     return [errors[run.id] for run in runs]
 
 
-def _start(run: Run, threads: int) -> subprocess.Popen[bytes]:
+def _start(run: Run, threads: int) -> "subprocess.Popen[bytes]":
     """A process that trains the run and prints to its log. It has a session of its own: Ctrl-C reaches the parent only,
     which passes it on. Where the parent is killed, Linux interrupts it."""
     run.folder.mkdir(parents=True, exist_ok=True)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    on_death = prctl and (lambda: prctl(1, signal.SIGINT))  # PR_SET_PDEATHSIG
     own = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, str(TRAIN), *run.overrides]
     with run.log.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, str(TRAIN), *run.overrides],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=own,
             start_new_session=True,
-            preexec_fn=prctl and (lambda: prctl(1, signal.SIGINT)),  # PR_SET_PDEATHSIG
+            preexec_fn=on_death,
         )
 
 
-def _error(run: Run, code: int) -> str:
-    if code < 0:
-        return "its worker process was killed: from outside, or out of memory"
-    return (run.last_line or f"exit status {code}") if code else ""
-
-
 def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """Interrupt the runs, and wait for their checkpoints."""
-    deadline = time.monotonic() + GRACE_SECONDS
+    """Interrupt the runs, and wait for their checkpoints; Ctrl-C again, or too long a wait, kills them."""
     try:
         for process in processes:
             process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             for process in processes:
-                process.wait(max(0, deadline - time.monotonic()))
-    finally:  # Ctrl-C again, or too slow
+                process.wait(GRACE_SECONDS)
+    finally:
         for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.kill()
 
 
 # ---- by a launcher
@@ -111,90 +107,59 @@ def sweep_all(
 ) -> list[str]:
     """Train runs by ``hydra/launcher=LAUNCHER``, with ``settings`` of Hydra; one that fails does not stop the others.
 
-    Returns:
-        The error of each run in one line, empty for those that ended well.
-
-    Raises:
-        KeyboardInterrupt: jobs that were submitted go on; ``say`` is told so.
-        An error of Hydra: the launcher does not exist, or has wrong settings. One of submitit: a job was killed.
+    Returns as ``run_all`` does. Jobs that were submitted go on after Ctrl-C. An error of Hydra: the launcher does not
+    exist, or has wrong settings; one of submitit: a job was killed.
     """
-    for wave in waves(runs):
-        say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --status to this command.")
-        try:
-            _sweep(wave, launcher, settings)
-        except KeyboardInterrupt:
-            say("Jobs that were submitted go on. Run the same command again when they have ended.")
-            raise
-    return ["" if run.is_done else run.last_line for run in runs]
-
-
-def _sweep(runs: Sequence[Run], launcher: str, settings: Sequence[str]) -> None:
     import hydra
 
     overrides = {run.id: run.overrides for run in runs}
 
     def train_one(raw: "DictConfig") -> None:
-        config = compose(overrides[raw.run])
         with suppress(Exception):  # it is in the log; raised, it would end the command
-            train_job(config, list(overrides[raw.run]))
+            train_job(compose(overrides[raw.run]), overrides[raw.run])
 
     folder = (runs[0].folder.parent / ".sweep").resolve()
     quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
     words = ["-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder}'", *quiet, *settings]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its exceptions instead of exiting
-    given, sys.argv = sys.argv, [sys.argv[0], *words, f"+run={','.join(overrides)}"]
+    given = sys.argv
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
+        for wave in waves(runs):
+            say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --status to this command.")
+            sys.argv = [given[0], *words, f"+run={','.join(run.id for run in wave)}"]
+            hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
+    except KeyboardInterrupt:
+        say("Jobs that were submitted go on. Run the same command again when they have ended.")
+        raise
     finally:
         sys.argv = given
+    return ["" if run.is_done else run.last_line for run in runs]
 
 
 def train_job(config: Config, overrides: Sequence[str]) -> None:
-    """Train a run in a job of a launcher, on whatever machine that is; its output, and its error, go to its run.log.
+    """Train a run in a job of a launcher, on whatever machine that is; what it prints, and its error, are in run.log.
 
     A job of several tasks is one run with a rank in each.
     """
     rank = _rank_of_task()
     if int(os.environ.get("SLURM_RESTART_COUNT", "0")):  # requeued: its own checkpoint is the newest
         config.resume = "auto"
-    try:
-        with _output_to(Path(config.output_dir) / run_id(config) / "run.log"):
+    log = Path(config.output_dir) / run_id(config) / "run.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", buffering=1, errors="backslashreplace") as file, redirect_stdout(file), redirect_stderr(file):
+        try:
             from ntl.training.train import train
 
             train(config, overrides=overrides)
-    except KeyboardInterrupt:
-        # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
-        sys.exit(0 if rank else 1)
-    except Exception as error:
-        if rank is not None:
-            print(redact(f"{type(error).__name__}: {error}"), file=sys.stderr)  # of another rank nothing is in the log
+        except KeyboardInterrupt:
+            # The time limit: the first rank puts the job back into the queue, which an error of another would prevent.
+            sys.exit(0 if rank else 1)
+        except Exception as error:
+            is_told = isinstance(error, UserError | Diverged)
+            print(redact(f"error: {error}" if is_told else traceback.format_exc()), file=sys.stderr)
+            if rank is None:
+                raise
             sys.exit(1)  # else this task would end as if all was well, and the others wait for it
-        raise
-
-
-@contextmanager
-def _output_to(log: Path) -> Iterator[None]:
-    """Append everything that is printed inside to a file, and an error: in one line, or with its traceback."""
-    # File descriptors, not sys.stdout: C libraries and child processes print, too.
-    log.parent.mkdir(parents=True, exist_ok=True)
-    saved = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    except (UserError, Diverged) as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
-        raise
-    except Exception:
-        print_traceback()
-        raise
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for descriptor, old in zip((1, 2), saved, strict=True):
-            os.dup2(old, descriptor)
-            os.close(old)
 
 
 def _rank_of_task() -> int | None:
