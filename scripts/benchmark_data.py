@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ntl.config.cli import Parser, report
 
-COLUMNS = {name: f"{{{name}}}" for name in ("pairs", "stage", "seconds", "pairs_per_s", "peak_anon_mib")}
 SIZES = [10_000, 100_000, 1_000_000, 10_000_000]
 
 
@@ -24,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
     rows = compare_stages(arguments.pairs, arguments.tokenizer, arguments.scratch)
-    show(rows, arguments, "Tokenizing", COLUMNS, "tokenizers", "datasets", "pyarrow", "numpy")
+    show(rows, arguments, "Tokenizing", "tokenizers", "datasets", "pyarrow", "numpy")
     return 0
 
 

@@ -11,28 +11,6 @@ from ntl.benchmarks.timing import add_options, show
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
 
-PACKAGES = ("torch", "transformers")
-COLUMNS = {
-    "batch": "{batch}",
-    "heads": "{heads}",
-    "tokens a pass": "{tokens_per_forward:.2f}",
-    "verification": "{verify:.2f}",
-    "draft": "{draft:.2f}",
-    "bound": "{bound:.2f}",
-    "times as fast": "{speedup:.2f} ({speedup_low:.2f}-{speedup_high:.2f})",
-    "same answers": "{same_answers}/{answers}",
-    "ours without": "{plain:.2f} ({plain_low:.2f}-{plain_high:.2f})",
-}
-SEARCH = {
-    "task": "{task}",
-    "batch": "{batch}",
-    "search": "{search}",
-    "covered": "{covered:.3f}",
-    "represented": "{represented:.3f}",
-    "seconds": "{seconds:.3f}",
-    "times as long": "{ratio:.2f} ({ratio_low:.2f}-{ratio_high:.2f})",
-    **{name: f"{{{name}:.2f}}" for name in ("mean", "q25", "median", "q75", "crps")},
-}
 # What only drafts, and what only searches, have a use for.
 OF_DRAFTS, OF_SEARCHES = ("variant", "heads", "questions", "tokens", "dtype"), ("num_beams", "reference", "samples")
 
@@ -65,12 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here: the command has its help at once.
     from ntl.benchmarks.decoding import compare_decoding, compare_searches
 
-    if arguments.search:
-        title = "Errors in % of the standard deviation; processor seconds an answer"
-        show(compare_searches(arguments), arguments, title, SEARCH, *PACKAGES)
-    else:
-        title = "A verification and a draft over a step of transformers' greedy decoding"
-        show(compare_decoding(arguments), arguments, title, COLUMNS, *PACKAGES)
+    rows = (compare_searches if arguments.search else compare_decoding)(arguments)
+    title = "A verification and a draft over a step of transformers' greedy decoding"
+    title = "Errors in % of the standard deviation; processor seconds an answer" if arguments.search else title
+    show(rows, arguments, title, "torch", "transformers")
     return 0
 
 

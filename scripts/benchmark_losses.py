@@ -7,15 +7,6 @@ from itertools import chain
 from ntl.benchmarks.timing import add_options, show
 from ntl.config.cli import Parser, report
 
-COLUMNS = {
-    "share": "{share:g}",
-    "part": "{part}",
-    "loss": "{loss}",
-    "seconds": "{seconds:.6f}",
-    "times CE": "{ratio:.3f} ({ratio_low:.3f}-{ratio_high:.3f})",
-    "peak MiB": "{peak_mib:.1f}",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
@@ -35,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     shape = (chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
     each = (benchmark(Setting(*shape, share), chosen.losses, chosen.rounds) for share in chosen.shares)
     rows = run_all(chosen.device, chosen.rounds) if chosen.implementations else chain.from_iterable(each)
-    show(rows, chosen, "Ratios to CE of the same turn, with quartiles", COLUMNS, "torch", "transformers")
+    show(rows, chosen, "Ratios to CE of the same turn, with quartiles", "torch", "transformers")
 
 
 if __name__ == "__main__":

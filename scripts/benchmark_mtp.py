@@ -28,24 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here: the command has its help at once.
     from ntl.benchmarks.objectives import compare_heads
 
-    columns = {
-        "shape": "{shape}",
-        "implementation": "{implementation}",
-        "labelled": "{labelled}",
-        "form": "{form}",
-        "heads": "{heads}",
-        "time": "{ratio:.2f} ({ratio_low:.2f}-{ratio_high:.2f})",
-        "floor": "{floor:.2f}",
-        "over floor": "{over_floor:.2f}",
-        "peak MiB": "{peak_mib:.0f}",
-        "MiB a head": "{head_mib:.0f}",
-    }
     given = (
         Namespace(**{**vars(arguments), "shape": shape, "implementation": implementation})
         for shape, implementation in product(arguments.shapes, arguments.implementations)
     )
     rows = chain.from_iterable(map(compare_heads, given))
-    show(rows, arguments, "A step over one of plain cross-entropy", columns, "torch", "transformers")
+    show(rows, arguments, "A step over one of plain cross-entropy", "torch", "transformers")
     return 0
 
 

@@ -70,7 +70,7 @@ def test_searches_against_a_reference(tmp_path: Path, capsys: pytest.CaptureFixt
     places = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "device=cpu"]
     run = train(compose([*settings, *places])).parent
     capsys.readouterr()
-    command = [str(run), "--search", "--count", "3", "--batches", "1", "2", "--rounds", "2", "--reference", "3000"]
+    command = [str(run), "--search", "--count", "3", "--batches", "1", "2", "--rounds", "2", "--reference", "1000"]
     assert main([*command, "--num-beams", "30", "--json", "--out", str(tmp_path / "search.csv")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert (tmp_path / "search.csv").read_text().splitlines()[1].split(",") == [*rows[0]]
@@ -78,12 +78,12 @@ def test_searches_against_a_reference(tmp_path: Path, capsys: pytest.CaptureFixt
         (batch, search) for batch in (1, 2) for search in ("old", "new", "reference")
     ]
     for old, new, reference in (rows[:3], rows[3:]):
-        assert (new["task"], new["answers"], new["num_beams"], new["reference"]) == ("noisy_numbers", 3, 30, 3000)
+        assert (new["task"], new["answers"], new["num_beams"], new["reference"]) == ("noisy_numbers", 3, 30, 1000)
         assert old["covered"] == old["represented"] <= reference["covered"]
         assert new["covered"] <= new["represented"] <= 1
         assert all(math.isfinite(new[each]) and new[each] <= new[f"{each}_worst"] for each in STATISTICS)
         assert not any(reference[name] for each in STATISTICS for name in (each, f"{each}_worst"))
-    assert main([*command[:-1], "100", "--num-beams", "100", "--json"]) == 0
+    assert main([*command[:-1], "100", "--num-beams", "100", "--batches", "2", "--json"]) == 0
     alike = [row for row in json.loads(capsys.readouterr().out) if row["search"] == "new"]
     assert all(row[f"{each}_worst"] < 1 for row in alike for each in ("q25", "median", "q75"))
     with pytest.raises(UserError, match="of 0 questions, none has two possible answers"):

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 
-from ntl.benchmarks.timing import Row, check, clock, in_turns, ratios
+from ntl.benchmarks.timing import Row, clock, in_turns, ratios
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import MTPConfig
 from ntl.data.collate import pad_inputs
@@ -57,7 +57,6 @@ def stored_heads(folder: Path) -> tuple[str, int]:
 @torch.inference_mode()
 def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each batch size and number of heads. UserError for a setting that is not possible."""
-    check(given.device, given.rounds)
     kind, most = stored_heads(given.folder)
     if wrong := [heads for heads in given.heads if not 1 <= heads <= most]:
         raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of heads, {most}")
@@ -175,7 +174,6 @@ def compare_searches(given: argparse.Namespace) -> Iterator[Row]:
     ``decoding=expectation`` does. Times are of an answer, ratios to ``old``. UserError for a setting that is not
     possible, or where no reference has a spread.
     """
-    check(given.device, given.rounds)
     settings = ["decoding=median", f"decoding.num_beams={given.num_beams}", f"device={given.device}"]
     parts, _ = restore(given.folder, settings, say=lambda line: None)
     config: Any = parts.config.decoding

@@ -9,7 +9,6 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,10 +23,9 @@ from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from ntl.benchmarks.timing import MIB, Call, Row, check, measure
+from ntl.benchmarks.timing import MIB, Call, Row, measure
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
 from ntl.losses import ce_ntl, linear_ce_ntl
@@ -82,9 +80,8 @@ def token_losses() -> list[str]:
 
 def check_losses(names: Sequence[str]) -> None:
     """Raise UserError for a name that is not one of ``token_losses``."""
-    known = token_losses()
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(f"--losses {unknown[0]}: choose from {', '.join(known)}")
+    if unknown := [name for name in names if name not in token_losses()]:
+        raise UserError(f"--losses {unknown[0]}: choose from {', '.join(token_losses())}")
 
 
 def backward(loss: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
@@ -110,9 +107,14 @@ def steps_of(setting: Setting, terms: dict[str, Terms], vocab: NumberVocabulary,
     return {name: partial(step, make(terms=loss).train()) for name, loss in terms.items()}
 
 
+def rows_of(calls: dict[str, Call], setting: Setting, rounds: int, **columns: Any) -> Iterator[Row]:
+    """Yield a row for each loss, of which the first is the baseline."""
+    for name, row in measure(calls, setting.device, rounds):
+        yield {**asdict(setting), **columns, "rounds": rounds, "loss": name, **row}
+
+
 def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[Row]:
-    """Measure every part of every loss at one setting. Raises UserError for an unknown device or loss."""
-    check(setting.device, rounds)
+    """Measure every part of every loss at one setting. UserError for an unknown loss, or a setting that is not one."""
     check_losses(losses)
     if setting.vocab < 20 or not 0 <= setting.share <= 1:
         raise UserError(f"--vocab {setting.vocab} --shares {setting.share}: at least 20, and between 0 and 1")
@@ -120,35 +122,22 @@ def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[
     vocab, labels = vocabulary_and_labels(setting)
     logits = setting.leaf(*labels.shape, setting.vocab)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
-    names = dict.fromkeys([BASELINE, *losses])
-    terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in names}
+    terms = {
+        name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in dict.fromkeys([BASELINE, *losses])
+    }
 
     def total(loss: Terms) -> Tensor:
         base = loss.base(logits, labels, vocab)
         return base + loss.weight * loss.number(logits, labels, vocab) if loss.numbers else base
 
-    totals = {name: partial(total, loss) for name, loss in terms.items()}
-    parts: dict[str, dict[str, Call]] = {"forward": dict(totals)}
-    parts["forward+backward"] = {name: partial(backward, each, [logits]) for name, each in totals.items()}
-    parts["training step"] = steps_of(setting, terms, vocab, labels)
-    threads = 1 if setting.device == "cpu" else None
-    for part, calls in parts.items():
-        for name, row in measure(calls, setting.device, rounds, lambda _: BASELINE):
-            yield {**asdict(setting), "threads": threads, "part": part, "rounds": rounds, "loss": name, **row}
+    totals: dict[str, Call] = {name: partial(total, loss) for name, loss in terms.items()}
+    both = {name: partial(backward, each, [logits]) for name, each in totals.items()}
+    steps, threads = steps_of(setting, terms, vocab, labels), 1 if setting.device == "cpu" else None
+    for part, calls in (("forward", totals), ("forward+backward", both), ("training step", steps)):
+        yield from rows_of(calls, setting, rounds, threads=threads, part=part)
 
 
 # ---- all implementations
-
-
-def in_chunks(hidden: Tensor, weight: Tensor, labels: Tensor, chunks: int = 16) -> Tensor:
-    """Return CE whose logits are computed a chunk at a time, and again backward; for ``torch.compile``."""
-
-    def part(rows: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(F.linear(rows, weight), labels, reduction="sum")
-
-    pairs = zip(hidden.flatten(0, 1).chunk(chunks), labels.chunk(chunks), strict=True)
-    sums = [checkpoint(part, *pair, use_reentrant=False) for pair in pairs]
-    return torch.stack(sums).sum() / (labels != IGNORE_INDEX).sum()
 
 
 def losses_of(setting: Setting, more: Sequence[str] = (), ignored: float | None = None) -> Any:
@@ -167,8 +156,6 @@ def losses_of(setting: Setting, more: Sequence[str] = (), ignored: float | None 
             found["torch CE"] = partial(torch_loss, hidden.flatten(0, 1), weight, flat)
             chunks: Any = torch.nn.LinearCrossEntropyOptions()  # pyright: ignore
             found["torch CE chunked"] = partial(found["torch CE"], options=chunks)
-        if shutil.which("g++"):  # which torch.compile needs
-            found["CE compiled chunks"] = partial(torch.compile(in_chunks), hidden, weight, flat)
         return [hidden, weight], found
     logits = setting.leaf(*labels.shape, setting.vocab)
 
@@ -194,15 +181,13 @@ def losses_of(setting: Setting, more: Sequence[str] = (), ignored: float | None 
 
 def run_case(setting: Setting, rounds: int, more: Sequence[str] = (), ignored: float | None = None) -> Iterator[Row]:
     """Yield a row for each implementation, of forward and backward."""
-    check(setting.device, rounds)
     torch.manual_seed(0)
     size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize / MIB
     leaves, losses = losses_of(setting, more, ignored)
-    common = {**asdict(setting), "threads": 1, "heap": "cold", "ignored": ignored or 0.0}
-    common |= {"part": "loss" if ignored is None else "linear", "rounds": rounds}
-    calls = {name: partial(backward, loss, leaves) for name, loss in losses.items()}
-    for name, row in measure(calls, setting.device, rounds, lambda _: BASELINE):
-        yield {**common, "loss": name, **row, "logits_mib": size}
+    calls: dict[str, Call] = {name: partial(backward, loss, leaves) for name, loss in losses.items()}
+    columns = {"threads": 1, "heap": "cold", "ignored": ignored or 0.0, "part": "loss" if ignored is None else "linear"}
+    for row in rows_of(calls, setting, rounds, **columns):
+        yield {**row, "logits_mib": size}
 
 
 def run_all(device: str, rounds: int) -> Iterator[Row]:

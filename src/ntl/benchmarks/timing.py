@@ -22,23 +22,11 @@ K = TypeVar("K")
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Add what every benchmark of calls takes."""
+    """Add what every benchmark takes."""
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=rounds, help="turns, for a median (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file, each as it is known")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
-
-
-def check(device: str, rounds: int) -> None:
-    """Raise UserError for a device that is not available, or for too few rounds; a CPU has one thread from here on."""
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
-    if rounds < 2:
-        raise UserError(f"--rounds {rounds}: the spread needs at least 2")
-    if device == "cpu":
-        torch.set_num_threads(1)
 
 
 def clock(device: str) -> Callable[[], float]:
@@ -48,18 +36,15 @@ def clock(device: str) -> Callable[[], float]:
     return timer if device == "cuda" else time.process_time
 
 
-def in_turns(
-    calls: Mapping[K, Call], device: str, rounds: int, *, warm: bool = False
-) -> tuple[dict[K, list[float]], dict[K, list[Any]]]:
-    """Return the seconds of each call in each turn, and what it returned; ``warm`` calls all once before.
+def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K, list[float]], dict[K, list[Any]]]:
+    """Return the seconds of each call in each turn, and what it returned.
 
-    The calls rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all.
+    The calls rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all. The
+    ``Timer`` of torch.utils.benchmark would measure one call after the other, each behind two that warm it up.
     """
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     results: dict[K, list[Any]] = {name: [] for name in calls}
     tick, names = clock(device), list(calls)
-    for call in calls.values() if warm else ():
-        call()
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
@@ -76,12 +61,15 @@ def ratios(times: Sequence[float], others: Sequence[float], name: str = "ratio")
     return {name: middle, f"{name}_low": low, f"{name}_high": high}
 
 
-def measure(calls: Mapping[K, Call], device: str, rounds: int, base: Callable[[K], K]) -> Iterator[tuple[K, Row]]:
-    """Yield for each call its median seconds, the ratio to the call ``base(name)``, and its peak memory."""
-    seconds, _ = in_turns(calls, device, rounds, warm=True)
+def measure(calls: Mapping[K, Call], device: str, rounds: int) -> Iterator[tuple[K, Row]]:
+    """Yield for each call its median seconds, the ratio to the first, and its peak memory, after one call of each."""
+    for call in calls.values():
+        call()
+    seconds, _ = in_turns(calls, device, rounds)
+    base = next(iter(seconds.values()))
     for name, call in calls.items():
         peak = {"peak_mib": peak_bytes(call, device) / MIB}
-        yield name, {"seconds": median(seconds[name]), **ratios(seconds[name], seconds[base(name)]), **peak}
+        yield name, {"seconds": median(seconds[name]), **ratios(seconds[name], base), **peak}
 
 
 def peak_bytes(call: Call, device: str) -> int:
@@ -102,29 +90,33 @@ def peak_bytes(call: Call, device: str) -> int:
     return max(accumulate((size for _, size in sizes), initial=0))
 
 
-def show(rows: Iterable[Row], arguments: Any, title: str, columns: Mapping[str, str], *packages: str) -> None:
-    """Print rows, measured numbers to four digits, as JSON or as a table with a format of the row for each column.
+def show(rows: Iterable[Row], arguments: Any, title: str, *packages: str) -> None:
+    """Print rows, measured numbers to four digits: as JSON, or as a table below what all rows have in common.
 
-    ``--out`` gets each row as it is known, under a line with the versions of these packages, and the machine.
+    ``--out`` gets each row as it is known, under a line with the versions of these packages, and the machine. A CPU has
+    one thread. UserError for a device that is not available, or too few rounds.
     """
     import pandas as pd
+    import torch
 
-    shown: list[Row] = []
+    if "device" in arguments:
+        if arguments.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
+        if arguments.rounds < 2:
+            raise UserError(f"--rounds {arguments.rounds}: the spread needs at least 2")
+        torch.set_num_threads(1 if arguments.device == "cpu" else torch.get_num_threads())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    used = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
+    machine = [device_name(pick_device("auto")), f"{available_cores()} cores, {memory:.0f} GiB"]
+    remark, shown, frame = f"# {', '.join([*used, *machine])}\n", list[Row](), pd.DataFrame()
     for row in rows:
         shown.append({name: float(f"{each:.4g}") if isinstance(each, float) else each for name, each in row.items()})
+        frame = pd.DataFrame(shown, dtype=object)
         if arguments.out:
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            table = pd.DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
-            arguments.out.write_text(f"# {remark(*packages)}\n{table}", encoding="utf-8")
+            arguments.out.write_text(remark + frame.to_csv(index=False, lineterminator="\n"), encoding="utf-8")
     if arguments.json:
-        print(json.dumps(shown, indent=1))
-    else:
-        lines = [{name: cell.format_map(row) for name, cell in columns.items()} for row in shown]
-        print(title, pd.DataFrame(lines).to_string(index=False), sep="\n\n")
-
-
-def remark(*packages: str) -> str:
-    """Return a description of the machine: package versions, the GPU or else the processor, cores, memory."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    found = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
-    return ", ".join([*found, device_name(pick_device("auto")), f"{available_cores()} cores, {memory:.0f} GiB"])
+        return print(json.dumps(shown, indent=1))
+    common = [name for name in frame if len({*map(str, frame[name])}) == 1 < len(frame)]
+    print(title, ", ".join(f"{name}={frame[name][0]}" for name in common), sep="\n")
+    print(frame.drop(columns=common).to_string(index=False))

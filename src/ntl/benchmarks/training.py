@@ -26,7 +26,6 @@ class Clock(TrainerCallback):
         self.ends: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record it."""
         self.ends.append(timer())
 
 
@@ -73,8 +72,8 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
         step = in_turns(calls, "cpu", rounds)[1]
     batch = config.trainer.batch_size * config.trainer.accumulation_steps
     return {
-        **{"overrides": list(overrides), "model": config.model.name, "loss": config.loss.name, "steps": steps},
-        **{"rounds": rounds, "threads": torch.get_num_threads()},
-        "examples_per_s": {name: batch / median(step[name]) for name in step},
+        **{"model": config.model.name, "loss": config.loss.name, "steps": steps, "rounds": rounds},
+        **{"threads": torch.get_num_threads(), "overrides": " ".join(overrides)},
+        **{f"{name}_examples_per_s": batch / median(step[name]) for name in step},
         "speed_ratio": median(bare / ours for bare, ours in zip(step["bare"], step["ours"], strict=True)),
     }
