@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ntl.config.cli import HELP_FLAGS, Parser, report
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
-from ntl.system.errors import Diverged, UserError
-from ntl.system.secrets import redact
+from ntl.system.errors import Diverged, UserError, redact
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.cli import Parser, report
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, redact
 from ntl.system.files import regular
-from ntl.system.secrets import redact
 
 SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntl.config.cli import BAD_INPUT, DONE, Parser, report
 from ntl.config.folders import choices
-from ntl.system.errors import UserError
-from ntl.system.secrets import redact
+from ntl.system.errors import UserError, redact
 
 if TYPE_CHECKING:
     from ntl.config import Config

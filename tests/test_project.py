@@ -22,7 +22,7 @@ MAX_LINES = 400
 BUDGETS = {
     **{"losses": 2428, "objectives": 1280, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 3331, "launch": 673, "benchmarks": 805},
-    **{"config": 2654, "system": 595},
+    **{"config": 2654, "system": 590},
 }
 MAX_FILES = 146
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 from typing import TYPE_CHECKING
 
-from ntl.system.lazy import exports
+from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.losses import NumberTokenLoss as NumberTokenLoss

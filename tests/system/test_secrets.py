@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ntl.system.secrets import print_traceback, redact, redacted
+from ntl.system.errors import print_traceback, redact, redacted
 
 PRINTABLE = string.ascii_letters + string.digits + string.punctuation
 SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)

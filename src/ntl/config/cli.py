@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 
 from ntl.config.folders import GROUPS, choices
 from ntl.config.settings import describe, nearest, shorten
-from ntl.system.errors import Diverged, UserError, needs
-from ntl.system.secrets import print_traceback, redact
+from ntl.system.errors import Diverged, UserError, needs, print_traceback, redact
 
 HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141

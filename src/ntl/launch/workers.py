@@ -17,9 +17,8 @@ from ntl.config.folders import CONFIG_DIR
 from ntl.config.identity import run_id
 from ntl.config.root import Config
 from ntl.launch.plan import Run, waves
-from ntl.system.errors import Diverged, UserError
+from ntl.system.errors import Diverged, UserError, redact
 from ntl.system.machine import available_cores
-from ntl.system.secrets import redact
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -22,7 +22,7 @@ the labels, M those of them whose label is a number.
 
 from typing import TYPE_CHECKING
 
-from ntl.system.lazy import exports
+from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.losses.categorical import cross_entropy as cross_entropy

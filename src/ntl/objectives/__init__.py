@@ -5,7 +5,7 @@ An objective of ``train.py`` is a module that wraps a model and computes the los
 
 from typing import TYPE_CHECKING
 
-from ntl.system.lazy import exports
+from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.objectives.masking import MaskedInput as MaskedInput

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.system.lazy import exports
+from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.results.effects import effect as effect

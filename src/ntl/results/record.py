@@ -25,9 +25,8 @@ from ntl.config.settings import nearest
 from ntl.config.targets import check_name
 from ntl.evaluation.metrics import metric_of
 from ntl.results.spec import typed
-from ntl.system.errors import UserError, one_line_errors
+from ntl.system.errors import UserError, one_line_errors, redacted
 from ntl.system.files import regular, sha256_of, write_atomically
-from ntl.system.secrets import redacted
 
 RECORD = "record.json"
 SCHEMA = 2

@@ -24,9 +24,8 @@ from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results.match import leaves
 from ntl.results.record import RECORD, run_record
-from ntl.system.errors import Busy, UserError, one_line_when_edited
+from ntl.system.errors import Busy, UserError, one_line_when_edited, redact
 from ntl.system.files import is_locked, lock, sha256_changes, sha256_of, sync, write_atomically
-from ntl.system.secrets import redact
 
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"

@@ -31,10 +31,9 @@ from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
-from ntl.system.errors import needs
+from ntl.system.errors import needs, redact, redacted
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name
-from ntl.system.secrets import redact, redacted
 from ntl.training.checkpoints import is_first, say
 from ntl.training.decode import described
 from ntl.training.parts import RunParts

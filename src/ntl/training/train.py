@@ -23,10 +23,9 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
-from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full
+from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
 from ntl.system.machine import uses_bf16
-from ntl.system.secrets import redacted
 from ntl.training import checkpoints
 from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, remove_parts, say, step_of
 
