@@ -51,14 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def migrated_run(folder: Path, place: Path) -> Path:
-    """The folder of a run as today's version would have it: itself, or a copy in ``place``, which links to the rest."""
+    """A copy of the folder of a run as today's version would have it, in ``place``, which links to the rest."""
     from ntl.config.folders import read_yaml
     from ntl.results.record import RECORD
     from ntl.system.files import write_atomically
 
     record, config = folder / RECORD, folder / "config.yaml"
-    if not record.is_file() or not record.read_text(encoding="utf-8").startswith('{"schema":1,'):
-        return folder
     target = place / folder.absolute().name
     target.mkdir()
     for path in folder.iterdir():

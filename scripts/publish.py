@@ -9,9 +9,6 @@ from tempfile import TemporaryDirectory
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS, ROOT
 
-# Runs of commit 3eb73725 go on for a while.
-migrated_run = runpy.run_path(str(ROOT / "scripts" / "migrate_records.py"))["migrated_run"]
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the files that were written, or what a check found. UserError: of `ntl.launch.publish`, or a fault."""
@@ -34,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.results.record import find_run
 
     with TemporaryDirectory() as place:
-        folders = [migrated_run(find_run(run, chosen.outputs), Path(place)) for run in chosen.runs]
+        folders = [of_today(find_run(run, chosen.outputs), Path(place)) for run in chosen.runs]
         for path, record in publish(map(str, folders), chosen.outputs, chosen.out, dirty=chosen.dirty):
             print(f"{path}: {record.id}")
             if weights := record.model.get("weights"):
@@ -43,6 +40,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.weights:
         for path in publish_weights(chosen.runs, chosen.outputs, chosen.out.parent / "bases"):
             print(path)
+
+
+def of_today(folder: Path, place: Path) -> Path:
+    """The folder of a run; of one of commit 3eb73725, such as go on for a while, a migrated copy in ``place``."""
+    record = folder / "record.json"
+    if not record.is_file() or not record.read_bytes().startswith(b'{"schema":1,'):
+        return folder
+    migrated_run = runpy.run_path(str(ROOT / "scripts" / "migrate_records.py"))["migrated_run"]
+    return migrated_run(folder, place)
 
 
 def check(names: Sequence[str], published: Path) -> None:
@@ -58,7 +64,7 @@ def check(names: Sequence[str], published: Path) -> None:
         with TemporaryDirectory() as place:
             path = Path(name)
             if path.name == RECORD:
-                chosen = [checked_record(migrated_run(path.parent, Path(place)) / PREDICTIONS)]
+                chosen = [checked_record(of_today(path.parent, Path(place)) / PREDICTIONS)]
             else:
                 chosen = read_records(path) if path.is_file() else [each for each in records if each.id == name]
         if not chosen:

@@ -1,4 +1,5 @@
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ntl.config.folders import ROOT
 from ntl.launch.publish import publish
 from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
+from ntl.results.record import read_records
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.training.checkpoints import BASES, MANIFEST, WEIGHTS, is_whole, read_json, step_of
 
@@ -47,6 +49,23 @@ def test_publish_checks_all_before_it_writes_any(tmp_path: Path, make_record) ->
         found = publish(runs, outputs, target, dirty=True)
         assert [(path, record.id) for path, record in found] == [(target / "noisy_numbers.jsonl", run) for run in runs]
     assert found[0][0].read_text().splitlines(keepends=True)[1:] == [source.read_text()]
+
+
+def test_two_that_publish_at_once_lose_no_line_and_a_different_record_stops_all(tmp_path: Path, make_record) -> None:
+    outputs, target = tmp_path / "outputs", tmp_path / "runs"
+    names = [f"run{number}" for number in range(8)]
+    for name in names:
+        write_record(outputs / name / "record.json", make_record("ce", 1, {}, id=name))
+    with ThreadPoolExecutor(8) as pool:
+        assert len([*pool.map(lambda name: publish([name], outputs, target), names)]) == 8
+    (file,) = target.glob("*.jsonl")
+    assert [record.id for record in read_records(file)] == names
+    before = file.read_bytes()
+    write_record(outputs / "new" / "record.json", make_record("ce", 1, {}, id="new"))
+    write_record(outputs / "run3" / "record.json", make_record("ce", 3, {}, id="run3"), overwrite=True)
+    with pytest.raises(UserError, match=r"noisy_numbers\.jsonl: a different record is there"):
+        publish(["new", "run3"], outputs, target)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.slow

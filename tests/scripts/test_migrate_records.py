@@ -44,4 +44,3 @@ def test_an_old_record_becomes_the_published_line(tmp_path: Path) -> None:
     assert json.loads((copy / "config.yaml").read_text()) == {"model": {"_target_": "ntl.models.pretrained.build_gpt2"}}
     assert (copy / "predictions.jsonl").read_text() == "{}"
     assert (run / "record.json").read_text().startswith('{"schema":1,')
-    assert SCRIPT["migrated_run"](copy, tmp_path) == copy

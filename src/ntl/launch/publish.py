@@ -11,17 +11,10 @@ from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import PREDICTIONS, wrong_answers
 from ntl.evaluation.scores import score_predictions
-from ntl.results.record import (
-    PUBLISHED_ALONE,
-    RECORD,
-    RunRecord,
-    checked_record,
-    find_run,
-    published_file,
-    read_records,
-    write_record,
-)
+from ntl.results import RunRecord
+from ntl.results.record import PUBLISHED_ALONE, RECORD, checked_record, find_run, merged, published_file, read_records
 from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import lock, write_text
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
 PUBLISHED = 10  # answers of each split and sample in a record
@@ -47,8 +40,9 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
 def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[tuple[Path, RunRecord]]:
     """Add the records of finished runs to ``<out>/DATASET.jsonl``, with their worst answers if these may be published.
 
-    All are checked first. UserError: as of ``checked_record``, a different record is there under that id, the run was
-    started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
+    All are checked first, and another process waits until these are written. UserError: as of ``checked_record``, a
+    different record is there under that id, the run was started from a source with uncommitted changes and ``dirty``
+    does not allow it, or the folder cannot be written to.
     """
     paths = [find_run(run, outputs) / RECORD for run in runs]
     if lacking := [path.parent for path in paths if not path.is_file()]:
@@ -61,18 +55,24 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         )
     for path, record in zip(paths, records, strict=True):
         _check_scores(path, record)
-    files = {path for record in records if (path := published_file(out, record)).is_file()}
-    known = {record.id: record for path in files for record in read_records(path)}
-    for number, (path, record) in enumerate(zip(paths, records, strict=True)):
-        # A run's own may be of any answers.
-        fields = {name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE}
-        try:
-            fields |= {} if fields["worst"] else _wrong_answers(path.parent, record)
-        except UserError as error:
-            print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
-        records[number] = replace(record, **fields)
+    files = [published_file(out, record) for record in records]
     with one_line_errors("publish to", out):
-        return [(write_record(published_file(out, record), record), record) for record in records]
+        out.mkdir(parents=True, exist_ok=True)
+        with lock(out / ".lock", print):
+            texts = {file: file.read_text(encoding="utf-8") if file.exists() else "" for file in files}
+            known = {record.id: record for file, text in texts.items() if text for record in read_records(file)}
+            for number, (path, file, record) in enumerate(zip(paths, files, records, strict=True)):
+                # A run's own may be of any answers.
+                fields = {name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE}
+                try:
+                    fields |= {} if fields["worst"] else _wrong_answers(path.parent, record)
+                except UserError as error:
+                    print(f"{record.id}: published without its worst answers: {error}", file=sys.stderr)
+                records[number] = replace(record, **fields)
+                texts[file] = merged(texts[file], records[number], file)
+            for file, text in texts.items():
+                write_text(file, text)
+    return [*zip(files, records, strict=True)]
 
 
 def _check_scores(path: Path, record: RunRecord) -> None:

@@ -225,9 +225,17 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
     fields of ``PUBLISHED_ALONE``, and changes nothing else. Another one in its place is a UserError unless
     ``overwrite``.
     """
-    path, payload = Path(path), to_json(record)
+    path = Path(path)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    if (after := merged(before, record, path, overwrite)) != before:
+        write_atomically(path, after)
+    return path
+
+
+def merged(text: str, record: RunRecord, path: Path, overwrite: bool = False) -> str:
+    """What :func:`write_record` makes of the text of a file; nothing is written."""
+    payload, lines = to_json(record), {*text.split("\n")} - {""}
     payload.update({name: redacted(payload[name]) for name in ("config", "overrides")})
-    lines = {*path.read_text(encoding="utf-8").split("\n")} - {""} if path.exists() else set[str]()
     head = dumps({"schema": SCHEMA, "id": record.id}).replace("}", ",")
     old = {line for line in lines if path.suffix != ".jsonl" or line.startswith(head)}
     if old and not overwrite:
@@ -237,9 +245,8 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
         if dumps(known) != dumps({name: value for name, value in payload.items() if name not in added}):
             raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
         if not added:
-            return path
-    write_atomically(path, "".join(f"{line}\n" for line in sorted({*lines - old, dumps(payload)})))
-    return path
+            return text
+    return "".join(f"{line}\n" for line in sorted({*lines - old, dumps(payload)}))
 
 
 # ---- packed answers, curves and groups
