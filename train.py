@@ -97,7 +97,7 @@ def main() -> None:
         hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
     finally:
         if swept:  # also where some of them failed
-            from ntl.results.sweep import show_sweep
+            from ntl.results.readings import show_sweep
             from ntl.training.checkpoints import is_first
 
             if is_first():

@@ -16,11 +16,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
     from rich.console import Console
 
-    from ntl.results.pages import pages
     from ntl.results.record import check_folders, load_records
     from ntl.results.render import show, to_cells, write_tables
     from ntl.results.spec import table_names, table_spec
     from ntl.results.table import build_table
+    from ntl.results.verdicts import pages
     from ntl.system.errors import UserError
     from ntl.system.files import write_text
 

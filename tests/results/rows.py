@@ -8,9 +8,9 @@ from typing import Any
 from ntl.config import compose, run_id
 from ntl.config.identity import recorded
 from ntl.results import RunRecord
-from ntl.results.match import RowPlan
+from ntl.results.effects import Seeds
+from ntl.results.match import Row
 from ntl.results.spec import ColumnSpec, Role, RowSpec
-from ntl.results.table import Row, Seeds
 
 MAE = ColumnSpec(metric="test/mae", header="MAE", format=".2f")
 ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", format=".2f")
@@ -50,11 +50,7 @@ def make_row(
     learnt: bool | None = None,
 ) -> Row:
     """A row with these scores by metric; without ``records`` one for each of its seeds."""
-    plan = RowPlan(
-        RowSpec(label=label, role=role, group=group, constant="mean" if role is Role.constant else ""),
-        () if role is Role.constant else (f"loss={label}",),
-        pins or {},
-        (1, 2, 3),
-    )
+    spec = RowSpec(label=label, role=role, group=group, constant="mean" if role is Role.constant else "")
+    words = () if role is Role.constant else (f"loss={label}",)
     found = {seed: record(seed) for each in (scores or {}).values() for seed in each} if records is None else records
-    return Row(plan, found, dict(scores or {}), learnt=learnt)
+    return Row(spec, words, pins or {}, (1, 2, 3), records=found, values=dict(scores or {}), learnt=learnt)

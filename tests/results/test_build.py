@@ -6,9 +6,11 @@ import pytest
 from rows import make_row, record, values
 
 from ntl.results import RunRecord, Table, build_table
+from ntl.results.effects import Seeds
+from ntl.results.match import Row
 from ntl.results.render import to_cells, to_markdown
 from ntl.results.spec import ColumnSpec, Role, load_table_spec
-from ntl.results.table import Row, Seeds, best_rows, constant_values, differences
+from ntl.results.table import best_rows, constant_values, differences
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)

@@ -7,7 +7,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.cli import report
 from ntl.results import write_record
-from ntl.results.pages import pages
+from ntl.results.verdicts import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 make_tables = runpy.run_path(str(ROOT / "scripts" / "make_tables.py"))["main"]

@@ -7,7 +7,7 @@ from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
 from ntl.results import lacking_readings, table_runs
 from ntl.results.match import plan_block, row_records
-from ntl.results.spec import BlockSpec, RowSpec, ScaleSpec, TableSpec
+from ntl.results.spec import BlockSpec, PrimarySpec, RowSpec, ScaleSpec, TableSpec
 
 CE = RowSpec(label="CE", overrides=["loss=ce"])
 WAS = RowSpec(label="WAS", overrides=["loss=ntl_was", "loss.weight=0.3"])
@@ -78,13 +78,14 @@ def test_an_override_is_a_key_and_a_value() -> None:
 def test_scales_replace_add_and_select(make_record) -> None:
     rows = [RowSpec(label=name, group=name, overrides=[f"model={name}", "loss=ce"]) for name in ("big", "huge")]
     tiny = ScaleSpec(seeds=[5], overrides=["trainer.lr=0.1"], replace={"model=big": "model=small"}, groups=["big"])
-    spec = TableSpec(title="t", name="t", blocks=[block(*rows, scales={"tiny": tiny}, overrides=["tokenizer=digit"])])
+    primary = PrimarySpec("WAS", "CE", "test/mae", named="2026-11-22")
+    spec = TableSpec("t", [block(*rows, scales={"tiny": tiny}, overrides=["tokenizer=digit"])], primary, name="t")
     head = ["dataset=noisy_numbers", "scale=tiny", "tokenizer=digit", "trainer.lr=0.1"]
     assert table_runs(spec, "tiny") == [[*head, "model=small", "loss=ce", "seed=5"]]
     with pytest.raises(UserError, match="table 't' has no scale 'paper': choose from tiny"):
         table_runs(spec, "paper")
     # Seeds vary slowest, and what has a record is left out.
-    spec = TableSpec(title="t", name="t", blocks=[block(CE, WAS)])
+    spec = TableSpec("t", [block(CE, WAS)], primary)
     runs = table_runs(spec, "tiny")
     assert [run[-1] for run in runs] == ["seed=1", "seed=1", "seed=2", "seed=2"]
     assert table_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]

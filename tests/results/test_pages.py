@@ -1,7 +1,7 @@
 """results/README.md; what it and README say of verdicts is in test_verdicts.py; `.ci/run` holds both byte for byte."""
 
-from ntl.results.pages import core_hours, results_page
 from ntl.results.table import build_table
+from ntl.results.verdicts import results_page
 
 RMSE = "test/rmse_truth"
 
@@ -10,7 +10,7 @@ def test_the_index_is_a_line_a_table_and_the_paper_s_parts_have_their_commands(m
     made = [make_record("ce", seed, {RMSE: 10.0}, wall_time_s=1800.0) for seed in (1, 2, 3)]
     made += [make_record("ntl_was", seed, {RMSE: 8.2 - seed / 10}, wall_time_s=1800.0) for seed in (1, 2)]
     tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "hour"))]
-    assert core_hours(tables[0]) == 2.5
+    assert tables[0].core_hours == 2.5
     lines = results_page([], ["It is so."], tables).splitlines()
     assert lines[4:7] == ["## What was learnt", "", "- It is so."]
     (row,) = (line for line in lines if "quickstart" in line)

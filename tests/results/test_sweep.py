@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ntl.results import RunRecord, write_record
-from ntl.results.sweep import compare_runs, labels, show_sweep
+from ntl.results.readings import compare_runs, labels, show_sweep
 
 FILES = {"train.jsonl": "a", "test.jsonl": "b"}
 WAS = "loss=ntl_was, loss.weight=0.3"

@@ -11,10 +11,10 @@ from scipy import stats
 
 from ntl.config import UserError
 from ntl.results.effects import Outcome
-from ntl.results.pages import readme_results, results_page
 from ntl.results.record import RunRecord
+from ntl.results.spec import VerdictsSpec, load_verdicts
 from ntl.results.table import build_table
-from ntl.results.verdicts import Verdict, VerdictsSpec, judge, learnt, load_verdicts
+from ntl.results.verdicts import Verdict, judge, learnt, readme_results, results_page
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
 HEAD = """
@@ -197,7 +197,7 @@ def test_answers_that_need_no_learning_gate_all_groups_and_other_metrics(publish
 
 def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[..., Verdict]) -> None:
     found = verdict(LESS, [8.0])
-    assert (found.outcome, found.said) == (Outcome.supported, "supported, n = 3")
+    assert (found.outcome, found.share) == (Outcome.supported, ", n = 3")
     assert found.by_task == "supported: noise (tiny, n = 3); not run: product (tiny)"  # one seed has no interval
     assert found.cells[1].text == "no run"
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')

@@ -17,7 +17,7 @@ from ntl.config.settings import quote
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, read_record, table_runs
-from ntl.results.match import override_key, plan_table, row_name
+from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import BASES, find_base, not_kept
@@ -168,7 +168,7 @@ def _check_overrides(specs: Sequence[TableSpec], scale: str, overrides: Sequence
         key = override_key(override)
         for name, plan in plans:
             if any(_is_part(key, pin) for pin in plan.pins):
-                line = f"{name} sets {key} itself, as in the row {row_name(plan.row)!r}; leave it out, or {OWN_TABLE}"
+                line = f"{name} sets {key} itself, as in the row {plan.name!r}; leave it out, or {OWN_TABLE}"
                 raise UserError(f"{override}: {line}")
         if key in OF_ONE_MODEL and len(models) > 1:
             line = f"one model's files, and the rows have {len(models)} ({', '.join(models)}); choose other tables, or"

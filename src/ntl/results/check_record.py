@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ntl.config.composition import compose
 from ntl.config.identity import recorded
-from ntl.results.match import leaves, plan_table, row_name, row_records
+from ntl.results.match import leaves, plan_table, row_records
 from ntl.results.record import RunRecord, unpack_bits, with_weights_of
 from ntl.results.spec import load_table_spec, table_names
 
@@ -72,12 +72,12 @@ def _rows(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[tuple[s
     """The rows whose run it is; with a line where another of its group and seed ran on another processor."""
     scale = record.config.get("scale", {}).get("name")
     for spec in map(load_table_spec, table_names()):
-        for block, plans in plan_table(spec, scale) if scale in spec.scales else ():
-            for row in [plan.row for plan in plans if plan.overrides and row_records(plan, [record])]:
+        for block, rows in plan_table(spec, scale) if scale in spec.scales else ():
+            for row in [row for row in rows if row.overrides and row_records(row, [record])]:
                 of_seed = [run for run in published if run.seed == record.seed]
-                beside = [plan for plan in plans if plan.row.group == row.group]
-                devices = {run.device for plan in beside for run in row_records(plan, of_seed).values()}
+                beside = [other for other in rows if other.spec.group == row.spec.group]
+                devices = {run.device for other in beside for run in row_records(other, of_seed).values()}
                 devices -= {record.device}
-                where = f"{spec.name} at {scale}, {block.title or spec.title}, row {row_name(row)}, seed {record.seed}"
+                where = f"{spec.name} at {scale}, {block.title or spec.title}, row {row.name}, seed {record.seed}"
                 line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices))}, this one on "
                 yield where, f"{line}{record.device}: a pair must not mix processors" if devices else ""

@@ -120,11 +120,6 @@ class Effect:
     band: float
 
     @property
-    def better(self) -> int:
-        """The number of seeds in which the row is better."""
-        return sum(value * self.column.better.value > 0 for value in self.summary.values)
-
-    @property
     def gain(self) -> tuple[float, float] | None:
         """The ends of the 95 % t interval, positive where the row is better; None below three seeds."""
         if self.summary.low is None or self.summary.high is None:

@@ -1,7 +1,7 @@
 """From the rows of a table to the runs they need, and to the records of these runs, by their settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -18,48 +18,39 @@ from ntl.system.errors import UserError
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
 # metrics and changes none.
 NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
-CHOSEN = {"dataset", "scale", "model", "tokenizer", "loss"}  # groups whose choice a record's config has as their name
+CHOSEN = ("dataset", "scale", "loss", "model", "tokenizer")  # groups whose choice a record's config has as their name
 ANY_SEED = 2**31 - 1  # composed in place of a row's seeds
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """One row at one scale: the overrides of its runs (less the seed), and what they give each key, as text.
-
-    ``added`` are the overrides of a command line that change what a run computes; they are not among ``pins``.
-    ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
-    """
-
-    row: RowSpec
-    overrides: tuple[str, ...]
-    pins: Mapping[str, str]
-    seeds: tuple[int, ...]
-    added: tuple[str, ...] = ()
-    place: str = ""
-
-    @property
-    def stand_in(self) -> bool:
-        return self.place != self.pins.get("model", "")
 
 
 @dataclass(eq=False)
 class Row:
-    """A row and the records of its runs by seed.
+    """One row at one scale: the overrides of its runs (less the seed), what they give each key, and the runs' records.
 
+    ``added`` are the overrides of a command line that change what a run computes; they are not among ``pins``.
+    ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
     ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``learnt`` is False where the mean
     is no better than that of the best constant answer, at the table's endpoint. ``best``: the metrics in which it is
     the best of its group.
     """
 
-    plan: RowPlan
-    records: dict[int, RunRecord]
-    values: dict[str, Seeds]
+    spec: RowSpec
+    overrides: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    added: tuple[str, ...] = ()
+    place: str = ""
+    records: dict[int, RunRecord] = field(default_factory=dict)
+    values: dict[str, Seeds] = field(default_factory=dict)
     learnt: bool | None = None
-    best: frozenset[str] = frozenset()
+    best: set[str] = field(default_factory=set)
 
     @property
-    def spec(self) -> RowSpec:
-        return self.plan.row
+    def name(self) -> str:
+        return f"{self.spec.group}: {self.spec.label}" if self.spec.group else self.spec.label
+
+    @property
+    def stand_in(self) -> bool:
+        return self.place != self.pins.get("model", "")
 
     @property
     def is_heuristic(self) -> bool:
@@ -69,14 +60,7 @@ class Row:
     @property
     def missing(self) -> list[int]:
         """The seeds without a record."""
-        return [seed for seed in self.plan.seeds if seed not in self.records]
-
-    @property
-    def command(self) -> str:
-        """Trains the missing runs; empty without any."""
-        start = "python train.py -m" if len(self.missing) > 1 else "python train.py"
-        words = [start, *self.plan.overrides, f"seed={','.join(map(str, self.missing))}"]
-        return " ".join(words) if self.missing else ""
+        return [seed for seed in self.seeds if seed not in self.records]
 
     def summary(self, column: ColumnSpec) -> Summary:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
@@ -85,6 +69,11 @@ class Row:
     def over(self, base: "Row", column: ColumnSpec, level: float = LEVEL) -> Effect | None:
         """The effect in a column over the seeds of both, None where they share none."""
         return effect(column, [base.values[column.metric]], [self.values[column.metric]], level=level)
+
+
+def by_seed(metric: str, records: Mapping[int, RunRecord]) -> Seeds:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(records.items()) if record.has(metric)}
 
 
 def override_key(override: str) -> str:
@@ -109,30 +98,26 @@ def computing(overrides: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(word for word in overrides if override_key(word).split(".")[0] not in NOT_RECORDED))
 
 
-def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = ()) -> list[RowPlan]:
+def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = ()) -> list[Row]:
     """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
     if (part := block.scales.get(scale)) is None:
         return []
-    plans: list[RowPlan] = []
-    for row in block.rows:
-        named = replace(row, group=part.labels.get(row.group, row.group))
-        if row.role is Role.constant:
-            plans.append(RowPlan(named, (), {}, ()))
-        elif not part.groups or row.group in part.groups:
-            words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
+    rows = list[Row]()
+    for spec in block.rows:
+        named = replace(spec, group=part.labels.get(spec.group, spec.group))
+        if spec.role is Role.constant:
+            rows.append(Row(named))
+        elif not part.groups or spec.group in part.groups:
+            words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *spec.overrides]
             place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
             words = [part.replace.get(word, word) for word in words]
-            seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
-            pins = _pins(words, f"{where}: {row.label}")
-            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added), place))
-    return plans
+            seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
+            pins = _pins(words, f"{where}: {spec.label}")
+            rows.append(Row(named, (*words, *added), pins, seeds, computing(added), place))
+    return rows
 
 
-def row_name(row: RowSpec) -> str:
-    return f"{row.group}: {row.label}" if row.group else row.label
-
-
-def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPlan]]]:
+def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[Row]]]:
     """Every block of a table that exists at a scale, with its rows. UserError where no block has that scale."""
     if scale not in spec.scales:
         raise UserError(f"table {spec.name!r} has no scale {scale!r}: choose from {', '.join(spec.scales)}")
@@ -146,10 +131,10 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
     Seeds vary slowest, so that all rows fill evenly.
     """
     runs: dict[tuple[str, ...], None] = {}
-    for _, plans in plan_table(spec, scale):
-        lacking = [(plan, set(plan.seeds) - row_records(plan, records).keys()) for plan in plans]
-        for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
-            runs |= dict.fromkeys((*plan.overrides, f"seed={seed}") for plan, seeds in lacking if seed in seeds)
+    for _, rows in plan_table(spec, scale):
+        lacking = [(row, {*row.seeds} - row_records(row, records).keys()) for row in rows]
+        for seed in dict.fromkeys(seed for row in rows for seed in row.seeds):
+            runs |= dict.fromkeys((*row.overrides, f"seed={seed}") for row, seeds in lacking if seed in seeds)
     return [list(run) for run in runs]
 
 
@@ -202,13 +187,13 @@ def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, dict[str, A
     return config, identity_fields(recorded(config)), leaves(usual)
 
 
-def _is_run(record: RunRecord, plan: RowPlan) -> bool:
+def _is_run(record: RunRecord, row: Row) -> bool:
     # Without what changes no result, and in one order: rows then share what they have in common.
-    beside = tuple(word for word in plan.overrides if word.startswith("beside"))
-    words = [word for word in computing(plan.overrides) if word not in beside]
-    words += [word for word in plan.overrides if word.startswith("data_dir=")]
+    beside = tuple(word for word in row.overrides if word.startswith("beside"))
+    words = [word for word in computing(row.overrides) if word not in beside]
+    words += [word for word in row.overrides if word.startswith("data_dir=")]
     config, now, usual = _of_seed(tuple(words), record.seed)
-    paths, typed = {"model.path", "tokenizer.path"}, map(override_key, (*plan.overrides, *record.overrides))
+    paths, typed = {"model.path", "tokenizer.path"}, map(override_key, (*row.overrides, *record.overrides))
     keys = now.keys() - (paths if config.model.pretrained and paths.isdisjoint(typed) else set())
     then = identity_fields(record.config)
     # A setting that is younger than a record had its default then.
@@ -218,28 +203,30 @@ def _is_run(record: RunRecord, plan: RowPlan) -> bool:
     return same and decoded and not lacking_readings(record.config, wanted)
 
 
-def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
+def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
     """The records of a row's runs by seed: those with the settings of the composed row, which were decoded as it says.
 
     Composition adds the local folder of published weights (``model.path``), whose content is a setting, where there is
     one. A row that says no path is the run of these weights wherever they lie. UserError: two records for one seed.
     """
-    found: dict[int, RunRecord] = {}
+    found, groups = dict[int, RunRecord](), [group for group in CHOSEN if group in row.pins]
     for record in records:
         # Nothing is composed for a row without records.
-        groups = CHOSEN & plan.pins.keys()
-        chosen = all(record.config.get(group, {}).get("name") == plan.pins[group] for group in groups)
-        if record.seed not in plan.seeds or not chosen or not _is_run(record, plan):
-            continue
-        if (other := found.get(record.seed)) is not None:
-            where = f"row {row_name(plan.row)!r}, seed {record.seed}"
-            raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
-        found[record.seed] = record
+        chosen = all(record.config.get(group, {}).get("name") == row.pins[group] for group in groups)
+        if record.seed in row.seeds and chosen and _is_run(record, row):
+            if other := found.get(record.seed):
+                where = f"row {row.name!r}, seed {record.seed}"
+                raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
+            found[record.seed] = record
     return dict(sorted(found.items()))
 
 
-def replications(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """The records of a row's configuration in seeds that the row does not have, which other tables ran, by seed."""
-    words = tuple(word for word in plan.overrides if not word.startswith("beside"))
-    seeds = {record.seed for record in records} - {*plan.seeds}
-    return row_records(replace(plan, overrides=words, seeds=tuple(seeds)), records)
+def replications(pair: Sequence[Row], records: Sequence[RunRecord]) -> list[dict[int, RunRecord]]:
+    """The records of two rows' configurations by the seeds that other tables ran, both on one kind of processor."""
+    every, found = {record.seed for record in records}, list[dict[int, RunRecord]]()
+    for row in pair:
+        words = tuple(word for word in row.overrides if not word.startswith("beside"))
+        found.append(row_records(replace(row, overrides=words, seeds=(*every.difference(row.seeds),)), records))
+    base, other = found
+    same = {seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device}
+    return [{seed: run for seed, run in side.items() if seed in same} for side in found]

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
-from ntl.config.folders import CONFIG_DIR
-from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, leaves, row_name
+from ntl.config.folders import CONFIG_DIR, read_yaml
+from ntl.results.match import NOT_COMPUTED_WITH, Row, leaves
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, TableSpec, read_typed
+from ntl.results.spec import BlockSpec, TableSpec
 
-MODELS: dict[str, str] = read_typed(dict[str, str], CONFIG_DIR / "model_names.yaml")
+MODELS: dict[str, str] = read_yaml(CONFIG_DIR / "model_names.yaml")
 
 
 def model_name(model: str) -> str:
@@ -17,16 +18,16 @@ def model_name(model: str) -> str:
     return MODELS.get(model.removesuffix("_regression"), model)
 
 
-def heading(spec: TableSpec, plans: Iterable[RowPlan]) -> str:
+def heading(spec: TableSpec, rows: Iterable[Row]) -> str:
     """``Table 2 with a tiny GPT-2 in place of T5-Small: loss variants``; ``Table 2: loss variants, T5-Small`` without.
 
     The title says so where a model with published weights is trained from scratch.
     """
     ran, took, own = {}, {}, {}
-    for plan in (plan for plan in plans if plan.place):
-        name = model_name(plan.pins["model"]) + " from scratch" * (plan.pins.get("model.pretrained") == "false")
-        (ran if plan.stand_in else own)[name] = None
-        took |= {model_name(plan.place): None} if plan.stand_in else {}
+    for row in (row for row in rows if row.place):
+        name = model_name(row.pins["model"]) + " from scratch" * (row.pins.get("model.pretrained") == "false")
+        (ran if row.stand_in else own)[name] = None
+        took |= {model_name(row.place): None} if row.stand_in else {}
     what, colon, subject = spec.title.partition(": ")
     if took:
         return f"{what} with {_listed(ran)} in place of {_listed(took)}{colon}{subject}"
@@ -66,14 +67,14 @@ def _unparsable(split: str, rows: Sequence[Row]) -> str:
         shares = [(share, record.metrics.get(f"{split}/count") or 0) for share, record in found if share is not None]
         known = known or bool(shares)
         if lost := sum(share * count for share, count in shares):
-            bad.append(f"{row_name(row.spec)} {round(lost)} of {sum(count for _, count in shares):.0f}")
+            bad.append(f"{row.name} {round(lost)} of {sum(count for _, count in shares):.0f}")
     return f"{split}: {', '.join(bad) or 'none'}" if known else ""
 
 
 def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
     """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
     records = [record for row in rows for record in row.records.values()]
-    if added := next((row.plan.added for row in rows if row.plan.added), ()):
+    if added := next((row.added for row in rows if row.added), ()):
         yield f"Not the table as described: every run of it was made with {', '.join(added)}."
     if note := block.scales[scale].note:
         yield " ".join(note.split())
@@ -111,9 +112,9 @@ def _sets(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, set[Any]]:
 
 
 def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
-    plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
-    varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
+    pins = _sets((key, row.pins.get(key)) for key in {*chain(*(row.pins for row in rows))} for row in rows if row.pins)
+    varied = {key for key, found in pins.items() if len(found) > 1}
     values = list[tuple[tuple[str, int, str], str]]()
     for record in records:
         loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))

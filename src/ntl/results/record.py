@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ntl.config.root import Config
 from ntl.config.settings import nearest
 from ntl.config.targets import check_name
 from ntl.evaluation.metrics import metric_of
-from ntl.results.spec import typed
 from ntl.system.errors import UserError, one_line_errors, redacted
 from ntl.system.files import regular, sha256_of, write_atomically
 
@@ -179,13 +178,25 @@ def dumps(payload: Json) -> str:
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
 
 
+def _typed(record: RunRecord) -> RunRecord:
+    for name, kind in get_type_hints(RunRecord).items():
+        value = getattr(record, name)
+        if not isinstance(value, float | int if kind is float else get_origin(kind) or kind):
+            raise TypeError(f"{name}: {str(value)[:40]!r} does not fit {kind}")
+    record.wall_time_s = float(record.wall_time_s)
+    if not all(value is None or math.isfinite(value) for value in record.metrics.values()):
+        raise ValueError("metrics: not finite")
+    record.metrics = {key: value if value is None else float(value) for key, value in record.metrics.items()}
+    return record
+
+
 def _parsed(line: str, where: str) -> RunRecord:
     try:
         schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
         if schema != SCHEMA:
             told = "commit 3eb73725 reads it, see scripts/migrate_records.py" if schema < SCHEMA else "upgrade"
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
-        record: RunRecord = typed(RunRecord, values, f"{where}: not whole, restore it or run again")
+        record = _typed(RunRecord(**values))
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
         for split, packed in record.correct.items():
             if count := record.metrics.get(f"{split}/count"):

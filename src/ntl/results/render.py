@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import NUMBERS, Summary
-from ntl.results.match import row_name
+from ntl.results.match import Row
 from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Row, Table
+from ntl.results.table import Block, Table
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
@@ -123,7 +123,7 @@ def _page_row(row: Row, block: Block) -> str:
     cells = [label]
     for column in block.shown:
         first, *rest = short_text(row, column).split("\n")
-        paper = row.spec.paper.get(column.metric) if not row.plan.stand_in else None
+        paper = row.spec.paper.get(column.metric) if not row.stand_in else None
         rest += [f"paper {' ± '.join(number(value, column.paper_format) for value in paper)}"] if paper else []
         cells.append([f"**{first}**" if column.metric in row.best else first, *rest])
     return line([BREAK.join(lines) for lines in cells])
@@ -189,7 +189,7 @@ def to_latex(table: Table) -> str:
             header(column): [short_text(row, column).replace("\n", ", ") for row in block.rows]
             for column in block.shown
         }
-        index = [row_name(row.spec) for row in block.rows]
+        index = [row.name for row in block.rows]
         title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
         about = {"hrules": True, "position_float": "centering", "caption": re.sub("[&%$#_{}]", r"\\\g<0>", title)}
         style: Any = pd.DataFrame(cells, index=index).style.format(escape="latex")
@@ -210,13 +210,15 @@ FIELDS = (
 def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
     metric, summary = column.metric, row.summary(column)
     paper_mean, paper_sd, *_ = (*row.spec.paper.get(metric, ()), None, None)
+    command = ["python train.py", *["-m"] * (len(row.missing) > 1), *row.overrides]
+    command.append(f"seed={','.join(map(str, row.missing))}")
     return {
         **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": metric, **summary.line},
         **{"best": metric in row.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
         "minus_paper": None if paper_mean is None or summary.mean is None else summary.mean - paper_mean,
         "seeds": [] if row.spec.constant else list(row.values[metric]),
         "records": [record.id for record in row.records.values()],
-        "command": row.command,
+        "command": " ".join(command) if row.missing else "",
     }
 
 

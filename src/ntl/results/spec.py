@@ -1,73 +1,51 @@
-"""Schemas of ``config/table``: what a table runs and prints."""
+"""Schemas of ``config/table``, what a table runs and prints, and of ``config/verdicts.yaml``, what is claimed."""
 
-import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, EnumMeta
 from functools import cache
 from itertools import product
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
-from omegaconf import MISSING
-
-from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER, read_yaml
+from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER, choices, read_yaml
 from ntl.config.settings import nearest
 from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
-TABLE_FOLDER = CONFIG_DIR / "table"
+TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
 MOST_COLUMNS = 6  # of numbers, on a page
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
+SCALARS = {str: str | int | float, float: int | float, int: int, bool: bool}  # what a file may give for each
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
 def read_typed(schema: Any, path: Path) -> Any:
-    """A dataclass from a YAML file. UserError, in one line: no YAML, or of ``typed``."""
-    return typed(schema, read_yaml(path), str(path))
+    """A dataclass from a YAML file. UserError, in one line with file and key: a wrong key or value."""
+    values = read_yaml(path)
+    try:
+        return _made(schema, values, "")
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
-# A structured config of OmegaConf does the same and takes ten times as long: half a second for a long table.
-def typed(kind: Any, value: Any, path: str, key: str = "") -> Any:
-    """A value read from a file as ``kind``, a dataclass or another annotation.
-
-    UserError, in one line with the file and the key: an unknown or missing key, a value of a wrong type.
-    """
-    items, origin = get_args(kind), get_origin(kind)
-    if origin is UnionType:  # with None
-        return value if value is None else typed(items[0], value, path, key)
-    where = f"{path}: {key}" if key else path
-    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
-        hints, dot = _hints(kind), f"{key}." if key else ""
-        if lost := [name for name in value if name not in hints]:
-            raise UserError(f"{path}: {dot}{lost[0]}: no such key.{nearest(str(lost[0]), hints)}")
-        needed = [each.name for each in fields(kind) if each.default is each.default_factory or each.default is MISSING]
-        if lost := [name for name in needed if name not in value]:
-            raise UserError(f"{path}: {dot}{lost[0]}: it is missing")
-        given = {name: typed(hints[name], item, path, f"{dot}{name}") for name, item in value.items()}
-        try:
-            return kind(**given)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-    if kind is Any or (Any in items and isinstance(value, {Mapping: dict, Sequence: list}.get(origin, origin))):
-        return value
-    if origin in (list, Sequence) and isinstance(value, list):
-        return [typed(items[0], item, path, f"{key}[{index}]") for index, item in enumerate(value)]
-    if origin in (dict, Mapping) and isinstance(value, dict):
-        return {str(name): typed(items[1], item, path, f"{key}.{name}") for name, item in value.items()}
-    if isinstance(kind, EnumMeta) and value in kind.__members__:
-        return kind[value]
-    fits = type(value) is int and abs(value) <= sys.float_info.max
-    if (kind is str and isinstance(value, str | int | float)) or (kind is float and fits):
+def _made(kind: Any, value: Any, key: str) -> Any:
+    items = get_args(kind)
+    try:
+        if isinstance(kind, type) and is_dataclass(kind):
+            kinds = {each.name: each.type for each in fields(kind)}
+            return kind(**{name: _made(kinds.get(name, str), item, f"{key}.{name}") for name, item in value.items()})
+        if items and isinstance(value, list):
+            return [_made(items[0], item, f"{key}[{number}]") for number, item in enumerate(value)]
+        if items and isinstance(value, dict):
+            return {name: _made(items[1], item, f"{key}.{name}") for name, item in value.items()}
+        if isinstance(kind, EnumMeta):
+            return getattr(kind, value)
+        if not isinstance(value, SCALARS.get(kind, ())):
+            raise TypeError(f"{str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
         return kind(value)
-    if type(value) is not (origin or kind) or (kind is float and not math.isfinite(value)):
-        raise UserError(f"{where}: {str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
-    return value
-
-
-_hints = cache(get_type_hints)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{key.lstrip('.')}: {error}".removeprefix(": ")) from error
 
 
 class Role(Enum):
@@ -91,7 +69,7 @@ class ColumnSpec:
     header then begins with the split. ``details`` columns are in the CSV alone.
     """
 
-    metric: str = MISSING
+    metric: str
     header: str = ""
     format: str = ""
     paper_format: str = ".2f"
@@ -101,10 +79,7 @@ class ColumnSpec:
     def __post_init__(self) -> None:
         self.format = self.format or metric_of(self.metric).format
         for spec in (self.format, self.paper_format, self.short):
-            try:
-                format(1.0, f"+{spec}")
-            except ValueError as error:
-                raise UserError(f"{self.metric}: {spec!r} is no format for a number") from error
+            format(1.0, f"+{spec}")  # ValueError: it is no format for a number
 
     @property
     def better(self) -> Better:
@@ -126,7 +101,7 @@ class RowSpec:
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """
 
-    label: str = MISSING
+    label: str
     overrides: list[str] = field(default_factory=list)
     role: Role = Role.other
     group: str = ""
@@ -148,7 +123,7 @@ class ScaleSpec:
     constant ones, name -> metric -> score.
     """
 
-    seeds: list[int] = MISSING
+    seeds: list[int]
     overrides: list[str] = field(default_factory=list)
     replace: dict[str, str] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
@@ -161,49 +136,51 @@ class ScaleSpec:
 class FamilySpec:
     """Rows that are each compared with one, ``against``, in a metric: intervals are corrected for their number."""
 
-    rows: list[str] = MISSING
-    against: str = MISSING
-    metric: str = MISSING
+    rows: list[str]
+    against: str
+    metric: str
 
 
 @dataclass
 class BlockSpec:
     """One data set's part of a table; ``overrides`` hold for all its rows, before those of the scale and the row."""
 
-    title: str = MISSING
-    dataset: str = MISSING
-    columns: list[ColumnSpec] = MISSING
-    rows: list[RowSpec] = MISSING
-    scales: dict[str, ScaleSpec] = MISSING
+    title: str
+    dataset: str
+    columns: list[ColumnSpec]
+    rows: list[RowSpec]
+    scales: dict[str, ScaleSpec]
     overrides: list[str] = field(default_factory=list)
     families: list[FamilySpec] = field(default_factory=list)
     note: str = ""
 
     def __post_init__(self) -> None:
-        metrics, groups = [column.metric for column in self.columns], {row.group for row in self.rows}
-        if len(set(metrics)) < len(metrics):
-            raise UserError("columns: a metric is listed twice")
-        if sum(not column.details for column in self.columns) > MOST_COLUMNS:
-            raise UserError(f"columns: more than {MOST_COLUMNS} to show: mark the others details: true")
-        for scale, part in self.scales.items():
-            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-                raise UserError(f"scales.{scale}.seeds: give at least one seed and none twice")
-            if lost := [row.label for row in self.rows if set(row.seeds) - set(part.seeds)]:
-                raise UserError(f"rows: {lost[0]}: seeds that scale {scale!r} does not have")
-            if lost := sorted({*part.groups, *part.labels} - groups):
-                raise UserError(f"scales.{scale}: no row has the group {lost[0]!r}")
-        labels = [row.label for row in self.rows if row.role is not Role.constant]
-        for family in self.families:
-            if lost := [label for label in (*family.rows, family.against) if labels.count(label) != 1]:
-                raise UserError(f"families: not one row that runs has the label {lost[0]!r}")
-            if family.metric not in metrics:
-                raise UserError(f"families: no column has the metric {family.metric!r}")
-        several = len({metric.partition("/")[0] for metric in metrics}) > 1
+        for fault in self._faults():
+            raise UserError(f"{self.title}: {fault}")
+        several = len({column.metric.partition("/")[0] for column in self.columns}) > 1
         for column in self.columns:
             split, _, name = column.metric.partition("/")
             reading = name.partition("@")[2].replace("_", " ")
             given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
             column.header = column.header or (f"{given}, {reading}" if reading else given)
+
+    def _faults(self) -> Iterator[str]:
+        metrics, groups = [column.metric for column in self.columns], {row.group for row in self.rows}
+        labels = [row.label for row in self.rows if row.role is not Role.constant]
+        if len(set(metrics)) < len(metrics):
+            yield "columns: a metric is listed twice"
+        if sum(not column.details for column in self.columns) > MOST_COLUMNS:
+            yield f"columns: more than {MOST_COLUMNS} to show: mark the others details: true"
+        for scale, part in self.scales.items():
+            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
+                yield f"scales.{scale}.seeds: give at least one seed and none twice"
+            yield from (f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds})
+            yield from (f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups)
+        for family in self.families:
+            lost = [label for label in (*family.rows, family.against) if labels.count(label) != 1]
+            yield from (f"families: not one row that runs has the label {label!r}" for label in lost)
+            if family.metric not in metrics:
+                yield f"families: no column has the metric {family.metric!r}"
 
 
 @dataclass
@@ -214,9 +191,9 @@ class PairSpec:
     is read, where otherwise: ``interpolate/mae`` beside ``interpolate/mae@expectation``.
     """
 
-    row: str = MISSING
-    against: str = MISSING
-    metric: str = MISSING
+    row: str
+    against: str
+    metric: str
     against_metric: str = ""
     groups: list[str] = field(default_factory=lambda: [""])
     block: int = 0
@@ -231,7 +208,7 @@ class PrimarySpec(PairSpec):
     ``assay``: a metric in which the row has to beat the other, or the comparison is not testable.
     """
 
-    named: str = MISSING
+    named: str = field(kw_only=True)
     seen: list[str] = field(default_factory=list)
     band: float = BAND
     less: str = ""
@@ -246,9 +223,9 @@ class TableSpec:
     ``added`` are overrides that a command line gave for all its runs: with any of them it is not the table of the file.
     """
 
-    title: str = MISSING
-    blocks: list[BlockSpec] = MISSING
-    primary: PrimarySpec = MISSING
+    title: str
+    blocks: list[BlockSpec]
+    primary: PrimarySpec
     primary_at: dict[str, PrimarySpec] = field(default_factory=dict)
     note: str = ""
     name: str = ""
@@ -258,10 +235,6 @@ class TableSpec:
     def scales(self) -> list[str]:
         """The scales that any block has, in the order in which the file names them."""
         return list(dict.fromkeys(scale for block in self.blocks for scale in block.scales))
-
-    def primary_of(self, scale: str) -> PrimarySpec:
-        """The one comparison at a scale."""
-        return self.primary_at.get(scale, self.primary)
 
 
 def table_names() -> list[str]:
@@ -281,7 +254,7 @@ def load_table_spec(name: str) -> TableSpec:
     spec: TableSpec = read_typed(TableSpec, path)
     spec.name = path.stem
     for scale in spec.scales:
-        primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
+        primary, where = spec.primary_at.get(scale, spec.primary), f"{path}: primary at scale {scale!r}"
         part = check_pair(primary, spec, where).scales.get(scale)
         if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
@@ -328,3 +301,90 @@ def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
             within = f" in the group {group!r}" if group else ""
             raise UserError(f"{where}.{key}: table {table.name!r} has no row {label!r}{within} that runs")
     return block
+
+
+# ---- claims
+
+
+class Whose(Enum):
+    paper = "The paper's claims"
+    ours = "Where a gain comes from"
+    beyond = "Beyond the paper"
+
+
+@dataclass
+class CellSpec(PairSpec):
+    """A task on which a claim is tested: ``row`` against ``against`` in one metric of a table, at each of its scales.
+
+    Rows that are empty are those of the claim; ``after``: the line was added when its records had been seen.
+    ``benchmark``: in place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, with the
+    ``ratio`` of a time to that of CE. It is divided by that of the line where ``over`` differs.
+    """
+
+    task: str = field(kw_only=True)
+    table: str = ""
+    metric: str = ""
+    row: str = ""
+    against: str = ""
+    scales: list[str] = field(default_factory=list)
+    after: bool = False
+    benchmark: str = ""
+    where: dict[str, str] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class ClaimSpec:
+    """``text`` as one sentence, ``source``: where it is claimed; ``no_worse`` claims that nothing is lost."""
+
+    name: str
+    text: str
+    source: str
+    whose: Whose
+    cells: list[CellSpec]
+    row: str = ""
+    against: str = ""
+    no_worse: bool = False
+
+
+@dataclass
+class SentenceSpec:
+    """What was learnt, with ``{claim/task}`` in place of numbers; ``holds``: the outcomes that it rests on."""
+
+    text: str
+    holds: dict[str, str]
+
+
+@dataclass
+class VerdictsSpec:
+    learnt: list[SentenceSpec]
+    claims: list[ClaimSpec]
+
+
+def load_verdicts(path: Path = VERDICTS) -> VerdictsSpec:
+    """Read and check the claims. UserError, in one line, names the file, the key and what is wrong there."""
+    spec: VerdictsSpec = read_typed(VerdictsSpec, path)
+    for claim in spec.claims:
+        for index, cell in enumerate(claim.cells):
+            where = f"{path}: {claim.name}: cells[{index}]"
+            if bool(cell.table) == bool(cell.benchmark):
+                raise UserError(f"{where}: give a table or a benchmark")
+            if cell.table:
+                cell.row, cell.against = cell.row or claim.row, cell.against or claim.against
+                table = table_spec(cell.table)
+                column_of(check_pair(cell, table, where), cell.metric, where)
+                if lost := [scale for scale in cell.scales if scale not in table.scales]:
+                    raise UserError(f"{where}.scales: table {cell.table!r} has no scale {lost[0]!r}")
+    return spec
+
+
+def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
+    """The column of a metric; for a reading without a column of its own, that of the metric without the reading."""
+    columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
+    name, _, reading = metric.partition("@")
+    if metric in columns:
+        return columns[metric]
+    if name not in columns or reading not in choices("beside"):
+        raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
+    old = columns[name]
+    return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)

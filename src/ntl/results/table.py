@@ -8,18 +8,13 @@ from typing import Any
 
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import ALPHA, LEVEL, Effect, Outcome, Seeds, beats, effect, with_outcome
-from ntl.results.match import NOT_COMPUTED_WITH, Row, RowPlan, computing, plan_table, row_records
+from ntl.results.match import NOT_COMPUTED_WITH, Row, by_seed, computing, plan_table, row_records
 from ntl.results.notes import heading, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import BAND, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
 
 Line = dict[str, Any]  # of the CSV
 Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
-
-
-def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
-    """A metric in the records that have it, by seed; None where it is undefined."""
-    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
 def outcome_of(
@@ -46,11 +41,13 @@ def outcome_of(
     return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 
-def effect_line(kind: str, found: Effect, row: str, against: str, **more: Any) -> Line:
-    """A line of the CSV on an effect."""
-    told = {"kind": kind, "row": row, "against": against, "metric": found.column.metric, **found.summary.line}
-    measure = "log ratio" if found.ratio else "difference"
-    return {**told, "better": found.better, "text": found.text, "measure": measure, **more}
+def effect_line(kind: str, found: Effect, base: Row, row: Row, **more: Any) -> Line:
+    """A line of the CSV on the effect of a row over a base."""
+    better = sum(value * found.column.better.value > 0 for value in found.summary.values)
+    told = {"kind": kind, "row": row.spec.label, "against": base.spec.label, "metric": found.column.metric}
+    told |= {**found.summary.line, "better": better, "text": found.text, **more}
+    told |= {"group": row.spec.group} if kind == "difference" else {}
+    return {**told, "measure": "log ratio" if found.ratio else "difference"}
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,12 @@ class Table:
     def num_records(self) -> int:
         return sum(len(row.records) for row in self.rows)
 
+    @property
+    def core_hours(self) -> float:
+        """Of the runs in its rows, each once."""
+        runs = {record.id: record.core_seconds for row in self.rows for record in row.records.values()}
+        return sum(runs.values()) / 3600
+
 
 # ---- from records
 
@@ -131,26 +134,25 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     UserError: no such table or scale, a row that cannot be composed.
     """
     spec = load_table_spec(spec) if isinstance(spec, str) else spec
-    parts, wanted, blocks = plan_table(spec, scale), spec.primary_of(scale), list[Block]()
+    parts, wanted, blocks = plan_table(spec, scale), spec.primary_at.get(scale, spec.primary), list[Block]()
     primary, finding = None, ""
-    for block, plans in parts:
+    for block, rows in parts:
         pair, lines, endpoint = None, list[Line](), block.columns[0]
         if named := block is spec.blocks[wanted.block]:
             endpoint = next(column for column in block.columns if column.metric == wanted.metric)
-        rows = _rows(block, plans, records, endpoint)
+        _fill(block, rows, records, endpoint)
         if named:
             pair, primary, finding = find_primary(wanted, block, scale, rows)
             if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
-                base, row = (each.spec for each in pair)
-                lines.append(effect_line("difference", primary, row.label, base.label, group=row.group, primary=True))
+                lines.append(effect_line("difference", primary, *pair, primary=True))
                 pair = None
-        lines += differences(block.columns, rows, pair, endpoint.metric)
         families, warned = [*_families(block, rows)], [*warnings(block, scale, rows)]
-        lines += [*families, *({"kind": "note", "text": text} for text in (*warned, *notes(block, scale, rows)))]
+        texts = [{"kind": "note", "text": text} for text in (*warned, *notes(block, scale, rows))]
+        lines += [*differences(block.columns, rows, pair, endpoint.metric), *families, *texts]
         remarks = [f"{each['row']}: {each['text']}." if "row" in each else each["text"] for each in families] + warned
         shown = [row for row in rows if not row.spec.constant or any(row.values.values())]
         blocks.append(Block(block, shown, lines, remarks, endpoint))
-    return Table(spec, scale, heading(spec, [plan for _, plans in parts for plan in plans]), blocks, finding, primary)
+    return Table(spec, scale, heading(spec, [row for _, rows in parts for row in rows]), blocks, finding, primary)
 
 
 def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Line]:
@@ -159,8 +161,8 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Line]:
     for family in block.families:
         count, level = len(family.rows), 1 - ALPHA / len(family.rows)  # Bonferroni
         column = next(column for column in block.columns if column.metric == family.metric)
-        gaps = {label: by_label[label].over(by_label[family.against], column, level) for label in family.rows}
-        found = {label: gap for label, gap in gaps.items() if gap}
+        base = by_label[family.against]
+        found = {label: gap for label in family.rows if (gap := by_label[label].over(base, column, level))}
         shown = {"better": Outcome.supported, "worse": Outcome.contradicted, "equal": Outcome.equivalent}
         said = "; ".join(f"{word}: {', '.join(with_outcome(found, says)) or 'none'}" for word, says in shown.items())
         sentence = (
@@ -170,7 +172,7 @@ def _families(block: BlockSpec, rows: Sequence[Row]) -> Iterator[Line]:
         )
         if found:
             yield {"kind": "family", "against": family.against, "text": sentence}
-            yield from (effect_line("family", gap, label, family.against) for label, gap in found.items())
+            yield from (effect_line("family", gap, base, by_label[label]) for label, gap in found.items())
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
@@ -186,36 +188,30 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
     return dict(enumerate(sorted((score for _, score in found), key=lambda score: (score is None, score or 0.0))))
 
 
-def _rows(block: BlockSpec, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec) -> list[Row]:
-    by_row = [row_records(plan, records) for plan in plans]
-    every = [record for have in by_row for record in have.values()]
+def _fill(block: BlockSpec, rows: Sequence[Row], records: Sequence[RunRecord], endpoint: ColumnSpec) -> None:
+    """Give the rows their records, their values, and what these say beside one another."""
+    for row in rows:
+        row.records = row_records(row, records)
+    every = [record for row in rows for record in row.records.values()]
     readings = {reading for record in every for reading in record.config.get("beside", {})}
-
-    def values(metric: str, constant: str, have: Mapping[int, RunRecord]) -> Seeds:
-        if not constant:
-            return by_seed(metric, have)
+    for row, column in product(rows, block.columns):
         # A constant answer does not depend on the decoding; another parse rule may read it differently.
-        name, _, reading = metric.partition("@")
-        return constant_values(f"{name if reading in readings else metric}:{constant}", every)
-
-    metrics = [column.metric for column in block.columns]
-    rows = [
-        Row(plan, have, {metric: values(metric, plan.row.constant, have) for metric in metrics})
-        for plan, have in zip(plans, by_row, strict=True)
-    ]
+        name, _, reading = column.metric.partition("@")
+        key = f"{name if reading in readings else column.metric}:{row.spec.constant}"
+        values = constant_values(key, every) if row.spec.constant else by_seed(column.metric, row.records)
+        row.values[column.metric] = values
     for row, learnt in beats_constants(endpoint, rows).items():
         row.learnt = learnt
     for column in block.columns:
         for row in best_rows(column, rows):
-            row.best |= {column.metric}
-    return rows
+            row.best.add(column.metric)
 
 
 def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> dict[Row, bool | None]:
     """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
     sign, means = column.better.value, {row: row.summary(column).mean for row in rows}
     best = max((sign * mean for row, mean in means.items() if row.is_heuristic and mean is not None), default=None)
-    known = {row: mean if row.plan.overrides and sign else None for row, mean in means.items()}
+    known = {row: mean if row.overrides and sign else None for row, mean in means.items()}
     return {row: None if mean is None or best is None else sign * mean > best for row, mean in known.items()}
 
 
@@ -228,24 +224,15 @@ def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
     """
     if column.better is Better.neither:
         return []
-    ahead, summaries = beats_constants(column, rows), [(row, row.summary(column)) for row in rows if row.plan.overrides]
+    ahead, summaries = beats_constants(column, rows), [(row, row.summary(column)) for row in rows if row.overrides]
     means = {row: each.mean for row, each in summaries if each.mean is not None and not each.undefined}
     ranked = sorted(means, key=lambda row: (row.spec.group, -column.better.value * means[row]))
     found = list[Row]()
     for _, (first, *others) in groupby(ranked, key=lambda row: row.spec.group):
-        gap = (
-            first.over(others[0], column)
-            if others and ahead[first] is not False and first.learnt is not False
-            else None
-        )
-        found += [first] if gap and gap.outcome(says_better=True) is Outcome.supported else []
+        if others and ahead[first] is not False and first.learnt is not False:
+            gap = first.over(others[0], column)
+            found += [first] if gap and gap.outcome(says_better=True) is Outcome.supported else []
     return found
-
-
-def _but_loss(row: Row) -> dict[str, str]:
-    """What its runs are set to, but for the loss and what changes no result."""
-    aside = {"loss", *NOT_COMPUTED_WITH}
-    return {key: value for key, value in row.plan.pins.items() if key.split(".")[0] not in aside}
 
 
 def differences(
@@ -256,17 +243,18 @@ def differences(
     ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its effect in the
     metric ``endpoint`` is marked. Columns without a better end have no effects.
     """
-    pairs = dict.fromkeys([primary] if primary else [])
+    pairs, aside = dict.fromkeys([primary] if primary else []), {"loss", *NOT_COMPUTED_WITH}
+    but_loss = [{key: pin for key, pin in row.pins.items() if key.split(".")[0] not in aside} for row in rows]
+    settings = dict(zip(rows, but_loss, strict=True))
     for role, (base, row) in product((Role.baseline, Role.control), product(rows, rows)):
-        other = base.spec.role is role and row is not base and row.plan.overrides and row.spec.group == base.spec.group
-        if other and (role is Role.baseline or (row.spec.role is Role.ntl and _but_loss(row) == _but_loss(base))):
+        other = base.spec.role is role and row is not base and row.overrides and row.spec.group == base.spec.group
+        if other and (role is Role.baseline or (row.spec.role is Role.ntl and settings[row] == settings[base])):
             pairs[base, row] = None
-    found = list[Line]()
-    for (base, row), column in product(pairs, columns):
-        if column.better is not Better.neither and (gap := row.over(base, column)):
-            more = {"group": row.spec.group, "primary": (base, row) == primary and column.metric == endpoint}
-            found.append(effect_line("difference", gap, row.spec.label, base.spec.label, **more))
-    return found
+    return [
+        effect_line("difference", gap, base, row, primary=(base, row) == primary and column.metric == endpoint)
+        for (base, row), column in product(pairs, columns)
+        if column.better is not Better.neither and (gap := row.over(base, column))
+    ]
 
 
 def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:

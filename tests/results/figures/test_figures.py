@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results import load_records
 from ntl.results.effects import with_outcome
-from ntl.results.figures.effects import UNSHOWN, gaps, sentence
-from ntl.results.figures.page import FIGURES, draw_all
-from ntl.results.figures.style import LOOKS, NoRuns, Source, panels, style, write
+from ntl.results.figures import FIGURES, draw_all
+from ntl.results.figures.draw import LOOKS, NoRuns, Source, gaps, panels, sentence, style, write
+from ntl.results.figures.ours import UNSHOWN
 from ntl.results.spec import ColumnSpec
 
 

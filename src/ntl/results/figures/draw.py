@@ -1,5 +1,6 @@
-"""What figures share: their look, legible at the paper's column width, the runs of a table's rows, and their files."""
+"""What figures share: their look, the runs of a table's rows, words on effects, grids, their files."""
 
+import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ntl.config.folders import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR, read_yaml
+from ntl.results.effects import Effect, Outcome, Seeds, effect, with_outcome
 from ntl.results.match import plan_block, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import read_yaml, table_spec
+from ntl.results.spec import SPLITS, ColumnSpec, table_spec
 from ntl.system.errors import one_line_errors
 from ntl.system.files import atomic_writer
 
@@ -53,7 +57,7 @@ class Source:
     def runs(self, table: str, scale: str, labels: Sequence[str] = THREE, block: int = 0, group: str = "") -> Runs:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""
         plans = plan_block(table_spec(table).blocks[block], scale, table)
-        rows = {plan.row.label: plan for plan in plans if plan.pins and plan.row.group == group}
+        rows = {row.spec.label: row for row in plans if row.pins and row.spec.group == group}
         found = {rows[label].pins.get("loss", ""): row_records(rows[label], self.records) for label in labels}
         if not any(found.values()):
             raise NoRuns
@@ -88,6 +92,55 @@ def name_rows(axes: Axes, names: list[str], top: float = -0.5) -> None:
 def legend(figure: Figure, columns: int) -> None:
     """Of the first panel, below all of them."""
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
+def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> dict[str, Effect]:
+    """The effect of every loss behind ``base`` over it, over the seeds of both; none where ``base`` has no run."""
+    behind = list(values)[list(values).index(base) + 1 :] if base in values else []
+    return {loss: each for loss in behind if (each := effect(column, [values[base]], [values[loss]])) is not None}
+
+
+def sentence(found: Mapping[str, Effect], base: str) -> str:
+    """The effects over ``base`` in words: better, worse, equivalent, not significantly different."""
+    leads = {Outcome.supported: "Better than", Outcome.contradicted: "Worse than"}
+    leads |= {Outcome.equivalent: "Within 5% of", Outcome.inconclusive: "Not significantly different from"}
+    said = {
+        lead: "; ".join(f"{name_of(loss)} {found[loss].text}" for loss in with_outcome(found, outcome))
+        for outcome, lead in leads.items()
+    }
+    return " ".join(f"{lead} {name_of(base)}: {text}." for lead, text in said.items() if text)
+
+
+def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> Any:
+    """A DataFrame: a row for each seed, a column for each group that has the metric, sorted; NaN where undefined."""
+    found = {
+        seed: {group: values.get(metric) for group, values in record.groups.get(split, {}).items()}
+        for seed, record in records.items()
+    }
+    return pd.DataFrame(found, dtype=float).T.dropna(axis=1, how="all").sort_index(axis=1)
+
+
+def draw_grid(
+    axes: Axes, have: Mapping[int, RunRecord], metric: str, mark: str, over: str, norm: Normalize, **options: Any
+) -> int:
+    """Of groups whose names have two numbers: one value over all seeds; how many of its rows training had.
+
+    Rows and columns are the first and the second numbers, ascending; NaN where there is no such group.
+    """
+    inside, beyond = (group_values(have, split, metric).agg(over) for split in SPLITS)
+    values, form = pd.concat([inside, beyond]), options.pop("form", "{:.0f}")
+    values.index = pd.MultiIndex.from_tuples([tuple(map(int, name.split(mark))) for name in values.index])
+    axes.imshow(grid := values.unstack(), norm=norm, **RASTER, **options)
+    for (row, column), value in np.ndenumerate(grid):
+        if not math.isnan(value):
+            # viridis reversed: dark where the value is large.
+            colour, text = "#FFFFFF" if norm(value) > 0.5 else "#000000", form.format(value)
+            axes.text(column, row, text if value < 1000 else ">999", ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(grid.columns)), map(str, grid.columns))
+    axes.set_yticks(range(len(grid.index)), map(str, grid.index))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    return len({name.split(mark)[0] for name in inside.index})
 
 
 def write(figure: Figure, path: Path) -> Path:

@@ -1,49 +1,33 @@
-"""What losses gain: by claim and task, seed by seed, by how well the base did, and in epochs until a small error."""
+"""Our own figures: gains by claim and task, seed by seed, by how well the base did; depths of a text; drafts."""
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from statistics import median_high
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import Normalize
 
-from ntl.results.effects import Effect, Outcome, Seeds, effect, with_outcome
-from ntl.results.figures import style
-from ntl.results.figures.style import LOOKS, PAGE, THREE, Drawn, Source, name_of, panels
+from ntl.results.effects import Outcome, with_outcome
+from ntl.results.figures import draw
+from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
+from ntl.results.match import by_seed
 from ntl.results.render import seeds_text
-from ntl.results.spec import BAND, ColumnSpec, table_spec
-from ntl.results.table import build_table, by_seed
-from ntl.results.verdicts import Whose, judge, load_verdicts
+from ntl.results.spec import BAND, Whose, load_verdicts, table_spec
+from ntl.results.table import build_table
+from ntl.results.verdicts import judge
 
 BASES = ("ce", "ce_digits")
 UNSHOWN = Outcome.inconclusive, Outcome.equivalent
 EDGE = 100.0  # percent; what lies beyond is drawn as an arrow
 HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
-
-
-def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> dict[str, Effect]:
-    """The effect of every loss behind ``base`` over it, over the seeds of both; none where ``base`` has no run."""
-    behind = list(values)[list(values).index(base) + 1 :] if base in values else []
-    return {loss: each for loss in behind if (each := effect(column, [values[base]], [values[loss]])) is not None}
-
-
-def sentence(found: Mapping[str, Effect], base: str) -> str:
-    """The effects over ``base`` in words: better, worse, equivalent, not significantly different."""
-    leads = {Outcome.supported: "Better than", Outcome.contradicted: "Worse than"}
-    leads |= {Outcome.equivalent: "Within 5% of", Outcome.inconclusive: "Not significantly different from"}
-    said = {
-        lead: "; ".join(f"{name_of(loss)} {found[loss].text}" for loss in with_outcome(found, outcome))
-        for outcome, lead in leads.items()
-    }
-    return " ".join(f"{lead} {name_of(base)}: {text}." for lead, text in said.items() if text)
+MARKS = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
 
 
 def hour_losses(source: Source) -> Drawn:
     """Of models that have learnt it."""
-    labels = (*THREE, "NTL-MAE, λ = 0.3", "NTL-Huber, λ = 0.3", "NTL-MSE, λ = 0.3")
+    labels = (*draw.THREE, "NTL-MAE, λ = 0.3", "NTL-Huber, λ = 0.3", "NTL-MSE, λ = 0.3")
     error = ("interpolate/mae", "Arithmetic: error", "mean absolute error (lower is better)")
     exact = ("interpolate/accuracy", "Arithmetic: exact answers", "share of exact answers (higher is better)")
     return _by_seed(source, 1, labels, error, exact)
@@ -53,7 +37,7 @@ def plateau(source: Source) -> Drawn:
     """Whether a loss delays the step at which a model stops answering as if all answers were alike."""
     steps = ("validation/steps_until_ce_1.0", "Off the plateau", "steps until validation CE is below 1")
     error = ("interpolate/mae", "Error at the end", "mean absolute error (lower is better)")
-    return _by_seed(source, 2, THREE, steps, error)
+    return _by_seed(source, 2, draw.THREE, steps, error)
 
 
 def _by_seed(source: Source, block: int, labels: tuple[str, ...], *shown: tuple[str, str, str]) -> Drawn:
@@ -63,7 +47,7 @@ def _by_seed(source: Source, block: int, labels: tuple[str, ...], *shown: tuple[
     figure, axes = panels(8.6, 1.2 + 0.42 * len(runs), len(shown), sharey=True)
     for each, (metric, title, axis) in zip(axes, shown, strict=True):
         scores = {loss: by_seed(metric, have) for loss, have in runs.items()}
-        first, control = (gaps(scores, base, columns[metric]) for base in BASES)
+        first, control = (draw.gaps(scores, base, columns[metric]) for base in BASES)
         for seed in sorted(set().union(*scores.values())):
             at = {place: value for place, loss in enumerate(scores) if (value := scores[loss].get(seed)) is not None}
             each.plot([*at.values()], [*at], color="#BBBBBB", linewidth=0.8, zorder=1)
@@ -84,7 +68,7 @@ def _by_seed(source: Source, block: int, labels: tuple[str, ...], *shown: tuple[
         held = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in with_outcome(control, *UNSHOWN))
         note = fill(f"not significantly different from the control: {held}", 60, break_on_hyphens=False) if held else ""
         each.set_xlabel("\n".join(filter(None, [axis, note])), loc="left")
-        said = f"{sentence(first, 'ce')} {sentence(control, 'ce_digits')}".strip()
+        said = f"{draw.sentence(first, 'ce')} {draw.sentence(control, 'ce_digits')}".strip()
         findings += [f"{title}, {columns[metric].header} ({count}): {said}"] if said else []
     axes[0].set(
         yticks=range(len(losses)), yticklabels=[LOOKS[loss].name for loss in losses], ylim=(len(losses) - 0.4, -0.75)
@@ -109,7 +93,7 @@ def effects(source: Source) -> Drawn:
     small = [line for line in tested if line not in published]
     kinds = (("published models", "#D55E00", published), ("small models", "#0072B2", small))
     if not (heights := [len(found) for *_, found in kinds if found]):
-        raise style.NoRuns
+        raise draw.NoRuns
     figure, parts = panels(PAGE, 0.2 + 0.7 * len(heights) + 0.17 * sum(heights), 1, len(heights), height_ratios=heights)
     for axes, (kind, colour, found) in zip(parts, (kind for kind in kinds if kind[2]), strict=True):
         axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
@@ -135,66 +119,17 @@ def effects(source: Source) -> Drawn:
         axes.grid(axis="x")
         axes.set_xlabel("gain: errors in log points, rates in percent")
         axes.set_title(kind, loc="left")
-        style.name_rows(axes, names)
+        draw.name_rows(axes, names)
     counts = {outcome: sum(cell.outcome is outcome for _, _, cell, *_ in tested) for outcome in Outcome}
     shown = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
     return figure, {"n": str(len(tested)), "found": shown, "left": str(len(lines) - len(tested))}
-
-
-def figure4(source: Source) -> Drawn:
-    """Medians over seeds, open and at the right end where that is never; in the caption the differences over seeds."""
-    runs = source.runs("table5", "hour", block=1, group="Granite")
-    every = [run for have in runs.values() for run in have.values()]
-    groups, end = sorted(set().union(*(run.epochs_until(0.0) for run in every))), max(run.epochs for run in every)
-    if not groups:
-        raise style.NoRuns
-    figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), 2, sharey=True)
-    counts, findings = [], []
-    # At scale=hour no length comes below the paper's 0.5 %: 20 % is our choice, as it was at scale=tiny.
-    for each, threshold, title in zip(axes, (0.5, 20.0), ("MAPE below 0.5 % (paper)", "MAPE below 20 %"), strict=True):
-        reached = {}  # of each loss the number of groups, in the median
-        for at, (loss, have) in enumerate(runs.items()):
-            look, offset = LOOKS[loss], 0.24 * (at - (len(runs) - 1) / 2)
-            epochs = [found for run in have.values() if (found := run.epochs_until(threshold))]
-            # Of two middle values the later one, as one of them may be infinite.
-            middles = [median_high(found[group] for found in epochs) for group in groups if epochs]
-            counts.append(len(epochs))
-            reached[loss] = sum(map(math.isfinite, middles))
-            for place, middle in enumerate(middles):
-                marks = {"color": look.colour, "markerfacecolor": look.colour if math.isfinite(middle) else "none"}
-                # At the end of the axis it is drawn whole, above it.
-                whole = {"markersize": 4, "linestyle": "none", "clip_on": False, "zorder": 4}
-                each.plot(min(middle, end), place + offset, look.marker, **marks, **whole)
-            each.plot([], [], look.marker, color=look.colour, markersize=4, label=name_of(loss))
-        grey: dict[str, Any] = {"va": "center", "color": "#555555"}
-        said = (
-            f"{title}: {', '.join(f'{name_of(loss)} at {of} of {len(groups)} pairs' for loss, of in reached.items())}"
-        )
-        if any(reached.values()):
-            column = ColumnSpec(metric=f"probe/epochs_until_{threshold}", header="epochs")
-            means = {loss: by_seed(column.metric, have) for loss, have in runs.items()}
-            lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
-            compared = filter(None, (sentence(gaps(means, base, column), base) for base in BASES))
-            findings.append(f"{said}. {' '.join([lead, *compared])}")
-        else:
-            words = "none of the lengths\nwithin the training,\nwhatever the loss"
-            each.text(end / 2, (len(groups) - 1) / 2, words, ha="center", backgroundcolor="white", **grey)
-            findings.append(f"{said}, so nothing is shown there.")
-        if min(reached.values()) < len(groups):
-            each.text(end, -0.62, "not reached", ha="right", **grey)
-        style.name_rows(each, [group.replace("x", " × ") for group in groups], -0.95)
-        each.set(title=title, xlabel="epochs of training", xlim=(0, end))
-        each.grid(axis="x")
-    axes[0].set_ylabel("digits of the two factors")
-    style.legend(figure, 3)
-    return figure, {"seeds": seeds_text(counts), "findings": " ".join(findings)}
 
 
 def when(source: Source) -> Drawn:
     """Gains over CE in percent by the base's accuracy, with an exact rank correlation, and by step. No ties."""
     from scipy.stats import permutation_test, rankdata
 
-    runs = source.runs("table2", "hour", (*THREE, "NTL-MAE, λ = 0.3", "NTL-MSE, λ = 0.3"), block=1)
+    runs = source.runs("table2", "hour", (*draw.THREE, "NTL-MAE, λ = 0.3", "NTL-MSE, λ = 0.3"), block=1)
     bases = {record.id: record.metrics.get("interpolate/accuracy") for record in source.records}
     figure, (left, right) = panels(PAGE, 2.9, 2)
     against, texts, counts = runs.get("ce", {}), [], []
@@ -222,13 +157,51 @@ def when(source: Source) -> Drawn:
         right.plot(gains.columns, gains.mean(), look.line, marker=look.marker, color=look.colour)
         right.vlines(gains.columns, gains.min(), gains.max(), color=look.colour, linewidth=1)
     if not counts:
-        raise style.NoRuns
+        raise draw.NoRuns
     left.set(xlabel="accuracy of the checkpoint before fine-tuning", ylabel=f"gain over {name_of('ce')}, %")
     right.set_xlabel("fine-tuning step")
     for axes, title in ((left, "MAE of the answers"), (right, "Validation CE")):
         axes.axhline(0, color="#555555", linewidth=1)
         axes.set_title(title, loc="left")
         axes.grid(axis="y")
-    style.legend(figure, 4)
+    draw.legend(figure, 4)
     said = f"Rank correlation of the gain with the base's accuracy: {'; '.join(texts)}." if texts else ""
     return figure, {"seeds": seeds_text(counts), "findings": said}
+
+
+def needle(source: Source) -> Drawn:
+    """A panel for each row of the table."""
+    rows = ("next token", "15% masked", "15% random tokens (control)")
+    runs = {row: have for row in rows for have in source.runs("meap_needle", "tiny", [row]).values()}
+    figure, axes = panels(PAGE, 2.3, len(runs), sharey=True)
+    for each, (row, have) in zip(axes, runs.items(), strict=True):
+        trained = draw.draw_grid(each, have, "accuracy", "@", "mean", Normalize(0, 1), form="{:.2f}", aspect="auto")
+        each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
+        each.set(title=row.replace("%", " %").removesuffix(" (control)"), xlabel="depth (%)")
+    axes[0].set_ylabel("words of the text")
+    figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label="accuracy")
+    return figure, {"seeds": draw.seeds_of(runs)}
+
+
+def speculative(source: Source) -> Drawn:
+    """Tokens a forward pass, kept drafts by head, and the speed-up."""
+    rows = source.table("benchmarks/speculative.csv")
+    first, most = rows.iloc[0], int(rows["heads"].max())
+    figure, axes = panels(PAGE, 2.3, 3)
+    for (batch, here), (marker, colour) in zip(rows.groupby("batch", sort=False), MARKS, strict=False):
+        look = {"color": colour, "marker": marker, "markersize": 4}
+        drafting, kept = range(2, most + 1), here[here["heads"] == most].iloc[0]
+        axes[0].plot(here["heads"], here["tokens_per_forward"], label=f"batch {batch}", **look)
+        axes[1].plot(drafting, [kept[f"accepted_head{head}"] for head in drafting], **look)
+        axes[2].plot(here["heads"], here["speedup"], **look)
+        axes[2].vlines(here["heads"], here["speedup_low"], here["speedup_high"], color=colour, linewidth=1.2)
+    titles = ("tokens a forward pass", f"drafts kept, of {most} heads", "times as fast as greedy")
+    for each, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
+        each.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
+        each.grid(axis="y")
+        each.set_ylim(bottom=0)
+    axes[1].set_ylim(top=1.05)
+    axes[2].axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
+    draw.legend(figure, rows["batch"].nunique())
+    where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
+    return figure, {"shape": f"{first['layers']} blocks {first['width']} wide", "where": where, **first[["rounds"]]}
