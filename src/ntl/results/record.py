@@ -106,11 +106,9 @@ class RunRecord:
 
     def epochs_until(self, threshold: float) -> dict[str, float]:
         """For each group that was probed, the epochs until its error is first below the threshold; inf for never."""
-        found = {}
-        for name in (name for name in self.curves if name.startswith(PROBE)):
-            step = _first_below(self.curves[name], threshold)
-            found[name.removeprefix(PROBE)] = math.inf if step is None else step / self.steps * self.epochs
-        return found
+        groups = {name.removeprefix(PROBE): curve for name, curve in self.curves.items() if name.startswith(PROBE)}
+        steps = {name: _first_below(curve, threshold) for name, curve in groups.items()}
+        return {name: math.inf if step is None else step / self.steps * self.epochs for name, step in steps.items()}
 
     def _of_curves(self, metric: str) -> float | None:
         """A metric that no record stores; None for any other, and where the record lacks its curve."""
@@ -140,8 +138,7 @@ class RunRecord:
 
 def _first_below(points: Sequence[Any], threshold: float) -> int | None:
     """The step of the first ``[step, value]`` below the threshold; None where there is none."""
-    known = ((step, value) for step, value in points if step is not None and value is not None)
-    return next((step for step, value in known if value < threshold), None)
+    return next((step for step, value in points if None not in (step, value) and value < threshold), None)
 
 
 # Fields that are read from the predictions as a record is published.
