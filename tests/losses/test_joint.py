@@ -25,7 +25,7 @@ from loss_cases import (
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl
+from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.kinds import Terms, kinds
 from ntl.numbers import NumberVocabulary
@@ -78,6 +78,17 @@ def assert_fused_is_the_reference(
     assert_same(found, expected, TOLERANCE[logits.dtype])
     assert_same((frozen, []), (expected[0], []), TOLERANCE[logits.dtype])
     return found[1]
+
+
+def test_a_base_that_is_not_registered_counts_all_weighted_labels() -> None:
+    def own(*args: Any, **options: Any) -> Tensor:
+        return cross_entropy(*args, **options)
+
+    logits, labels = torch.randn(6, WIDTH, dtype=torch.float64), torch.arange(6)  # text and numbers
+    weights = torch.linspace(0.5, 2.0, 6, dtype=torch.float64)
+    joint = ce_ntl(logits, labels, DIGITS, kind=Terms(partial(own)), loss_weights=weights)
+    expected = (cross_entropy(logits, labels, reduction="none") * weights).sum() / weights.sum()
+    torch.testing.assert_close(joint.total, expected)
 
 
 @settings(max_examples=150)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ntl.config.loss import checked_implementation
 from ntl.losses.fast import LMHead, fast_loss
-from ntl.losses.kinds import Terms, fast_kinds, import_all, kind_of
+from ntl.losses.kinds import Terms, fast_kinds, import_all
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
@@ -116,7 +116,7 @@ def ce_ntl(
         logits = inputs if head is None else head.logits(inputs)
         of_base, of_number = weights or (None, None)
         common = (logits, labels, number_vocab, ignore_index)
-        base = summed(terms.base, *common, of_base, is_each)
+        base = summed(terms.base, *common, of_base, is_each, is_base=True)
         number = summed(terms.number, *common, of_number, is_each) if terms.numbers else torch.zeros_like(base)
         if is_each:
             parts = (base, number, base_count, number_count)
@@ -133,6 +133,7 @@ def summed(
     ignore_index: int,
     weights: Tensor | None = None,
     each: bool = False,
+    is_base: bool = False,
 ) -> Tensor:
     """Return the sum of a loss times the weights (...) of its positions, (); with ``each`` its summands, (...)."""
     call = partial(loss, inputs, labels, vocab, ignore_index=ignore_index)
@@ -142,8 +143,6 @@ def summed(
     if each:
         return losses
     # In the order of a sum without weights, so that weights of 1 change no bit.
-    kind = kind_of(loss)
-    is_base = kind is not None and kind.is_base
     index = labels != ignore_index if is_base else number_index(labels, vocab, ignore_index)[0]
     return (losses if index is None else losses[index]).sum()
 
