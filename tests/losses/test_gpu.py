@@ -64,6 +64,21 @@ def test_every_kind_by_every_implementation(kind: str, dtype: torch.dtype) -> No
                     assert (gradient - exact).norm() < 1e-2 * exact.norm(), door
 
 
+@pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
+def test_float16_with_a_grad_scaler(implementation: str) -> None:
+    hidden, head, labels = inputs("cuda", torch.float32)
+    weight = torch.nn.Parameter(head.clone())
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), torch.amp.GradScaler("cuda", init_scale=1024.0)
+    with torch.autocast("cuda", torch.float16):
+        loss = linear_ce_ntl(hidden, weight, labels, DIGITS.to("cuda"), implementation=implementation).total
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    gradient = computed("linear", "was", "cpu", torch.float64, implementation="reference")[2] / 1.7
+    torch.testing.assert_close((head - weight.detach()).cpu().double(), gradient, rtol=1e-2, atol=1e-3)
+    assert scaler.get_scale() == 1024.0
+
+
 def waits(call: Callable[[], Any], mode: str = "warn") -> int:
     """Return how often a call waits for the host; in the mode "error" that is one, where it waits."""
     call()  # what is made once, such as the workspace of cuBLAS, may wait
