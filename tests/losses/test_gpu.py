@@ -95,10 +95,13 @@ def waits(call: Callable[[], Any], mode: str = "warn") -> int:
 
 @pytest.mark.parametrize("kind", [kind for kind in KIND_NAMES if kind != "emo"])  # which replaces CE
 def test_no_number_loss_waits_for_the_host(kind: str) -> None:
-    """Nor does its sum with CE by "fused"; CE by itself drops the ignored rows."""
+    """Nor does its sum with CE, weighted or not."""
     hidden, head, labels = inputs("cuda", torch.float32)
     logits, vocab, terms = (hidden @ head.T).requires_grad_(), DIGITS.to("cuda"), Terms.of(kind, 0.3, options_of(kind))
-    waits(lambda: ce_ntl(logits, labels, vocab, kind=terms, implementation="fused").total.backward(), "error")
+    for implementation in ("reference", "fused"):
+        for weights in (None, weights_of(labels).to("cuda")):
+            how: dict[str, Any] = {"implementation": implementation, "loss_weights": weights}
+            waits(lambda how=how: ce_ntl(logits, labels, vocab, kind=terms, **how).total.backward(), "error")
     if terms.numbers:
         waits(lambda: terms.number(logits, labels, vocab).backward(), "error")
 
