@@ -1,15 +1,21 @@
 """Metrics of numbers against references, and the constant answers."""
 
+import json
 import math
 from decimal import Decimal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntl.evaluation import NUMBER_METRICS, constant_baselines, number_metrics
+from ntl.config.folders import RESULTS
+from ntl.evaluation import NUMBER_METRICS, constant_baselines, number_metrics, ridge, text_metrics, token_matches
+from ntl.evaluation.metrics import Better, metric_of
 from ntl.evaluation.numeric import crps
+from ntl.evaluation.ridge import Ridge
+from ntl.evaluation.textual import token_accuracy, tokens_of
 
 NAN = math.nan
 BOTH_RULES = pytest.mark.parametrize("rule", ["default", "paper"])
@@ -128,15 +134,6 @@ def test_mean_over_cells() -> None:
     assert (found["mape"], found["mape_clipped"]) == pytest.approx(((99900 + 10) / 2, (100 + 10) / 2))
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="the lengths must be equal"):
-        number_metrics(["1"], ["1"], groups=["a", "b"])
-    with pytest.raises(ValueError, match=r"an answer holds no number \(rule default\): 'x'"):
-        number_metrics(["1", "2"], ["1", "x"])
-    with pytest.raises(ValueError, match="unknown answer rule"):
-        number_metrics(["1"], ["1"], rule="Paper")
-
-
 def test_constants_by_hand() -> None:
     for targets, *values in (
         (["17", "18", "17", "21"], "17", "17.5", "18.25"),
@@ -167,3 +164,110 @@ def test_crps_is_what_the_double_sums_say(found: list[tuple[int, int]], tenths: 
 
     expected = mean_distance(x, y) - mean_distance(x, x) / 2 - mean_distance(y, y) / 2
     assert crps(values, shares, labels) == pytest.approx(expected, abs=1e-12)
+
+
+# Metrics of text.
+
+
+def test_rouge_and_bleu_by_hand():
+    prediction, answer = "the cats sat on a mat", "the cat sat on the mat"
+    metrics = text_metrics([prediction], [answer])
+    # 5 of 6 unigrams meet after stemming (the, cat, sat, on, mat), 3 of 5 bigrams (the cat, cat sat, sat on).
+    assert metrics["rouge1"] == pytest.approx(5 / 6)
+    assert metrics["rouge2"] == pytest.approx(3 / 5)
+    assert metrics["rougeL"] == pytest.approx(5 / 6)
+    # BLEU does not stem: 4/6, 1/5, then 0/4 and 0/3 smoothed to 1/(2*4) and 1/(4*3); equal lengths, no penalty.
+    assert metrics["bleu"] == pytest.approx(100 * (4 / 6 * 1 / 5 * 1 / 8 * 1 / 12) ** 0.25)
+    assert metrics["exact_match"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["семь котов", "七只猫", "سبع قطط", "सात बिल्लियाँ", "แมวเจ็ดตัว", "일곱 고양이", "εφτά", "seven", "-5", "→", "😀 !"],
+)
+def test_a_right_answer_in_any_script_has_full_marks_and_a_wrong_one_has_none(text: str) -> None:
+    right, wrong = text_metrics([text], [text]), text_metrics(["other words 0"], [text])
+    assert right["bleu"] == pytest.approx(100)
+    assert (right["rouge1"], right["rougeL"], wrong["rouge1"]) == (1, 1, 0)
+    assert text_metrics(["seven"], ["seven"], rule="paper")["bleu"] == pytest.approx(0)
+
+
+def test_the_sign_of_a_number_and_parts_of_a_text_without_spaces_count() -> None:
+    assert " ".join(tokens_of("It's −5,3 °C, 5-3 = 2 or -.5kg")) == "It ' s -5,3 ° C , 5 - 3 = 2 or -.5 kg"
+    assert tokens_of("有7只猫 हिन्दी") == ["有", "7", "只", "猫", "हिन्दी"]
+    for signed, plain in (("-5", "5"), ("–$5", "$5"), ("−.5 m", ".5 m")):
+        assert text_metrics([signed], [plain])["rouge1"] < 1
+    assert text_metrics(["七只狗"], ["七只猫"])["rouge1"] == pytest.approx(2 / 3)
+
+
+def test_bleu_is_of_the_corpus_and_paper_means_batches():
+    # 64 wrong texts, then one right text, which is the whole second batch.
+    predictions = ["a b c d e"] * 64 + ["one two three four five"]
+    answers = ["v w x y z"] * 64 + ["one two three four five"]
+    default, paper = text_metrics(predictions, answers), text_metrics(predictions, answers, rule="paper")
+    orders = [(5 / 325), (4 / 260), (3 / 195), (2 / 130)]
+    assert default["bleu"] == pytest.approx(100 * math.prod(orders) ** 0.25)
+    assert default["rouge1"] == pytest.approx(1 / 65)
+    assert paper["bleu"] == pytest.approx(50, abs=2)
+    assert paper["rouge1"] == pytest.approx((0 + 1) / 2)
+    assert default["exact_match"] == paper["exact_match"] == 1 / 65
+
+
+def test_the_papers_token_accuracy_counts_the_padding_behind_the_longest_label():
+    """Two labels of 4 and 3 tokens in one batch, 4 tokens right, and 2 x 10 columns of padding, all right."""
+    counts = [token_matches([5, 6, 9, 1], [5, 6, 7, 1]), token_matches([4, 8, 1], [5, 6, 1])]
+    assert token_accuracy(counts) == pytest.approx(4 / 7)  # 0.571
+    assert token_accuracy(counts, rule="paper") == pytest.approx(24 / 27)  # 0.889
+    # The second answer goes on to column 6: two columns of padding are wrong, columns 4 and 5 of those from 0 on.
+    counts[1] = token_matches([4, 8, 1, 2, 2, 2], [5, 6, 1])
+    assert token_accuracy(counts, rule="paper") == pytest.approx(22 / 27)
+
+
+# The one list of metrics: every score has a line in it, and one without a line is an error that names the file.
+
+
+def test_the_metric_of_a_key() -> None:
+    for key, name, better in (
+        ("interpolate/accuracy@paper", "accuracy", Better.higher),
+        ("test/rmse_truth:median", "rmse_truth", Better.lower),
+        ("validation/ce/head2", "ce", Better.lower),
+        ("interpolate/accepted/head3", "accepted", Better.higher),
+        ("validation/steps_until_ce_1.0", "steps_until_ce", Better.lower),
+        ("test/unparsable", "unparsable", Better.neither),
+    ):
+        assert (metric_of(key).name, metric_of(key).better) == (name, better)
+
+
+def test_every_published_metric_is_in_the_list() -> None:
+    lines = [line for path in (RESULTS / "runs").glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
+    names = {metric_of(key).name for line in lines for key in json.loads(line)["metrics"]}
+    assert {"accuracy", "mae", "bleu", "ce", "ntl"} <= names
+
+
+# Ridge regression on the characters of a question: what a text says without a model.
+
+
+PARTS = {"a": 10.0, "b": -3.0, "c": 250.5, "d": 0.25}
+
+
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    """What a text is worth is a sum over its characters."""
+    drawn = np.random.default_rng(seed).choice(list(PARTS), size=(count, 6))
+    return [
+        {"question": "".join(text), "answer": f"{sum(PARTS[part] for part in text):.2f}"} for text in drawn.tolist()
+    ]
+
+
+def test_a_linear_text_is_learned() -> None:
+    test = rows(50, 2)
+    model = Ridge(rows(300, 0), rows(50, 1))
+    answers = np.array([float(text) for text in model.answers([row["question"] for row in test])])
+    known = np.array([float(row["answer"]) for row in test])
+    assert np.abs(answers - known).mean() < 0.2 * np.abs(known - np.median(known)).mean()
+    assert model.penalty == min(ridge.PENALTIES), "nothing is noise here"
+    assert model.answers(["aaaaaa"]) == Ridge(rows(300, 0), rows(50, 1)).answers(["aaaaaa"])
+
+
+def test_noise_is_penalized() -> None:
+    noise = [{**row, "answer": str(n % 7)} for n, row in enumerate(rows(300, 0))]
+    assert Ridge(noise, rows(50, 1)).penalty > min(ridge.PENALTIES)
