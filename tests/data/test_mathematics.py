@@ -138,12 +138,6 @@ def test_the_papers_counts() -> None:
     assert asked.folder_name == Mathematics(config).folder_name
 
 
-@pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
-def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
-    with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
-        mathematics(data_dir, rows_per_file=10, train_share=share)
-
-
 @pytest.mark.parametrize(
     ("name", "line", "text", "message"),
     [
