@@ -4,18 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
-from ntl.config import build, compose, run_id
+from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.folders import literal
 from ntl.config.identity import plain
-from ntl.config.legality import PLAIN
 from ntl.config.root import Config
 from ntl.config.settings import quote
-from ntl.config.trainer import in_steps
-from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, read_record, table_runs
 from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
@@ -61,16 +57,10 @@ class Run:
             return False
         return not beside or not lacking_readings(read_record(record).config, beside)
 
-    @cached_property
+    @property
     def steps(self) -> int:
-        """Its optimizer steps; 0 where they are epochs of plain text, or of data that is not prepared yet."""
-        trainer, dataset = self.config.trainer, self.config.dataset
-        if not trainer.epochs:
-            return trainer.max_steps
-        prepared = Prepared(build(dataset), self.config.data_dir)
-        if dataset.answers == PLAIN or not prepared.find():
-            return 0
-        return in_steps(trainer, prepared.fingerprint()["rows"]["train"]).max_steps
+        """Its optimizer steps; 0 where their number follows from epochs, and so from the data."""
+        return 0 if self.config.trainer.epochs else self.config.trainer.max_steps
 
     def _last(self, pattern: str, file: str) -> str:
         with suppress(OSError, IndexError):

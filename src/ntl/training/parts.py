@@ -40,7 +40,7 @@ from ntl.objectives.masking import Masking, maskable
 from ntl.objectives.next_token import terms_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
-from ntl.system.files import sweep
+from ntl.system.files import make_once
 from ntl.system.hub import digest, origin, snapshot, weight_files, weights_digest
 from ntl.system.machine import pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -126,12 +126,14 @@ class RunParts:
         kind, size, cache = self.config.tokenizer.kind, self.config.tokenizer.vocab_size, self.data_dir / ".tokenizers"
         key = hashlib.sha256(json.dumps([self.prepared.content_key("train"), kind, size]).encode()).hexdigest()[:16]
         folder = cache / f"{self.config.dataset.name}-{kind}-{key}"
-        if not (folder / "tokenizer.json").is_file():
-            sweep(cache, ".*.part-*")
+
+        def write(new: Path) -> None:
             rows = islice(self.rows("train"), TRAINING_ROWS)
             texts = (row[name] for row in rows for name in ("question", "answer"))
-            train_tokenizer(texts, folder, kind=kind, vocab_size=size)
-        return folder
+            train_tokenizer(texts, new, kind=kind, vocab_size=size)
+
+        made = folder / "tokenizer.json"
+        return make_once(folder, lambda: folder if made.is_file() else None, write, self.say, "write a tokenizer to")
 
     @cached_property
     def chat(self) -> Chat | None:
