@@ -11,7 +11,7 @@ from string import Formatter
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.evaluation.metrics import COVERED
 from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
-from ntl.results.match import by_seed, replications
+from ntl.results.match import Row, by_seed, replications
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
@@ -27,7 +27,7 @@ from ntl.results.spec import (
     column_of,
     load_verdicts,
 )
-from ntl.results.table import Row, Table, outcome_of, read_by, rows_by_label
+from ntl.results.table import Table, outcome_of, read_by, rows_by_label
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
@@ -152,8 +152,7 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     if here and there:
         in_table, in_others = (f"n = {part.summary.n}: {part.short}" for part in (here, there))
         new.parts = f" (in this table {in_table}; in others {in_others})"
-    rows = [[*each.values()] for each in groups]
-    new.outcome, new.heuristic = outcome_of(found, gate, rows, block.scales[scale].heuristics, not claim.no_worse)
+    new.outcome, new.heuristic = outcome_of(found, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
     new.effect, new.planned, new.covered = found, here if primary else None, _covered(groups, sides[::-1])
     return new
 
