@@ -1,7 +1,7 @@
 """The runs that tables need, each once by its id, and which of them are still to be made."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,12 +174,20 @@ def _is_part(key: str, pin: str) -> bool:
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     needed = [tuple(words) for words in table_runs(spec, scale)]
-    missing = [tuple(words) for words in table_runs(spec, scale, records)]
     bases = {words: _base_of(words) for words in needed}
     runs = {words: Run.of(words) for words in (*needed, *filter(None, bases.values()))}
+    by_id = {run.id: run for run in runs.values()}
+    missing = [tuple(words) for words in table_runs(spec, scale, as_asked(records, by_id))]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
     before = [bases[words] for words in missing if bases[words] and not find_base(runs[words].config.base, BASES)]
-    return Demand(spec, scale, {run.id: run for run in runs.values()}, [runs[words] for words in (*before, *missing)])
+    return Demand(spec, scale, by_id, [runs[words] for words in (*before, *missing)])
+
+
+def as_asked(records: Sequence[RunRecord], runs: Mapping[str, Run]) -> list[RunRecord]:
+    """The records, each with the overrides of its run where a command that says the same in other words made it."""
+    names = {name: run.config.decoding.name for name, run in runs.items()}
+    same = {each.id for each in records if each.config["decoding"]["name"] == names.get(each.id)}
+    return [replace(each, overrides=[*runs[each.id].overrides]) if each.id in same else each for each in records]
 
 
 def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:

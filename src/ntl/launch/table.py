@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Console
 
 from ntl.config.identity import plain
-from ntl.launch.plan import Demand, Run, demands, to_make
+from ntl.launch.plan import Demand, Run, as_asked, demands, to_make
 from ntl.launch.workers import run_all, sweep_all
 from ntl.results import RunRecord, build_table, load_records
 from ntl.results.match import computing
@@ -53,7 +53,7 @@ def complete_tables(
         errors = sweep_all(todo, launcher, hydra) if launcher else run_all(todo, workers=workers)
     found = load_records(records)
     for demand in demanded:
-        table = build_table(demand.spec, found, scale)
+        table = build_table(demand.spec, as_asked(found, demand.runs), scale)
         paths = write_tables([table], outputs)
         print()
         show(table, Console())
