@@ -3,10 +3,9 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.dataset import numbered
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 
 
 def test_the_folder_is_named_by_the_values() -> None:

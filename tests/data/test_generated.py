@@ -11,21 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError, compose
-from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets import generated
+from ntl.data.sets.drawn import Generated, drawn_on, side_of
 from ntl.data.sets.generated import (
-    FIRST,
-    SECOND,
-    Generated,
+    WORDS,
     Induction,
+    InductionConfig,
     KeyValues,
+    KeyValuesConfig,
     Needle,
+    NeedleConfig,
     Place,
     PolynomialArithmetic,
+    PolynomialConfig,
     StarGraph,
+    StarGraphConfig,
     names_of,
-    side_of,
 )
 from ntl.data.sets.generated import answer_of as polynomial_of
 from ntl.tokenizers import train_tokenizer
@@ -105,11 +106,11 @@ def test_settings_that_do_not_fit(name: str, changes: dict, line: str, tmp_path:
 
 
 def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "TRIES", 200)
+    monkeypatch.setattr("ntl.data.sets.drawn.TRIES", 200)
     with pytest.raises(UserError, match=r"dataset=key_values: interpolate has \d+ rows, and only \d+ different ones"):
         made(SMALL["key_values"], tmp_path, digits=2, keys=[1], depths=[0], test_rows=800, extrapolate_keys=[2])
     with pytest.raises(UserError, match="too few different questions with these settings: none of 200 is for test"):
-        generated.drawn_on("test", lambda: "Tom Hill")
+        drawn_on("test", lambda: "Tom Hill")
 
 
 @given(
@@ -191,7 +192,7 @@ def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) ->
 
 # ---- stories
 
-NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
+NAME = re.compile(rf"\b({'|'.join(WORDS['first'])}) ({'|'.join(WORDS['second'])})\b")
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +222,6 @@ def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
     size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
     texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
     tokenizer = train_tokenizer(texts, tmp_path / "trained", vocab_size=size)
-    for part in (*FIRST[:40], *SECOND[:40]):
+    for part in (*WORDS["first"][:40], *WORDS["second"][:40]):
         assert tokenizer.tokenize(part) == [f"\u2581{part}"]
     assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]

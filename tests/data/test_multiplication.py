@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import MultiplicationConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets.multiplication import Multiplication
+from ntl.data.sets.multiplication import Multiplication, MultiplicationConfig
 
 QUESTION = re.compile(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?")
 SMALL = MultiplicationConfig(

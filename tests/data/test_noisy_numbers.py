@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data.prepared import Prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 
 
 def made(folder: Path, **settings: float) -> Prepared:

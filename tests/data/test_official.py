@@ -11,12 +11,21 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.data import GSM8KConfig, MultiRCConfig, RJokesConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Log, Missing
 from ntl.data.sets import official
-from ntl.data.sets.official import GSM8K, MultiRC, RJokes, held_out, normalize, normalize_as_paper
+from ntl.data.sets.official import (
+    GSM8K,
+    GSM8KConfig,
+    MultiRC,
+    MultiRCConfig,
+    RJokes,
+    RJokesConfig,
+    held_out,
+    normalize,
+    normalize_as_paper,
+)
 
 CONFIGS = {GSM8K: GSM8KConfig, RJokes: RJokesConfig, MultiRC: MultiRCConfig}
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import MeltingPointsConfig, SentimentConfig
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
-from ntl.data.sets.official import MeltingPoints, Sentiment, key_of
+from ntl.data.sets.official import MeltingPoints, MeltingPointsConfig, Sentiment, SentimentConfig, key_of
 
 FEW = {"validation_rows": 4, "test_rows": 4}
 
