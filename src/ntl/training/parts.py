@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.data import FileConfig, PackagedConfig
 from ntl.config.legality import BY_PLACE, unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
@@ -28,6 +27,8 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
+from ntl.data.sets.file import FileConfig
+from ntl.data.sets.official import PackagedConfig
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.evaluation.ridge import Ridge
 from ntl.losses.places import check_digits
