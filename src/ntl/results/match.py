@@ -7,6 +7,7 @@ from typing import Any
 
 from ntl.config.decoding import DecodingConfig
 from ntl.config.identity import COMPUTED, NOT_RECORDED, plain, recorded
+from ntl.config.kinds import loss_choice
 from ntl.config.root import Config
 from ntl.config.trainer import DERIVED, LOSS
 from ntl.evaluation.metrics import REFERENCES
@@ -89,7 +90,7 @@ def _pins(overrides: Iterable[str], where: str) -> dict[str, str]:
             raise UserError(f"{where}: the override {override!r} is not 'key=value'")
         if key in pins:
             raise UserError(f"{where}: {key} is set twice")
-        pins[key] = value
+        pins[key] = loss_choice(value) if key == "loss" else value
     return pins
 
 
