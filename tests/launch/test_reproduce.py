@@ -53,7 +53,7 @@ def test_every_setting(make_table: MakeTable) -> None:
         ("output_dir=x", "output_dir=x: say outputs=FOLDER"),
         ("resume=never", "resume=never: leave it out:"),
         ("decoding=beam", "decoding=beam: not part of a run's id,"),
-        ("~loss.number=1", "~loss.number=1: no such setting;"),
+        ("~loss.squash=1", "~loss.squash=1: no such setting;"),
         ("hydra.launcher.partition=gpu", "hydra.launcher.partition=gpu: a launcher's setting; name the launcher, too"),
     ],
 )

@@ -96,5 +96,5 @@ def test_regression_by_hand() -> None:
 
 
 def test_a_number_head_needs_a_number_term() -> None:
-    with pytest.raises(UserError, match="needs a function such as squared_error"):
+    with pytest.raises(UserError, match="whose loss is squared_error; take loss=squared_error"):
         Regression(RegressionConfig(), model=Model(), terms=Terms.of("ce", 0.0, {}))  # pyright: ignore[reportArgumentType]

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from ntl.config import decoding, folders, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
+from ntl.config.kinds import checked_kind, loss_choice
 from ntl.config.legality import validate
 from ntl.config.model import check_type, describe_weights
 from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
@@ -104,6 +105,9 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     """
     key, _, value = word.partition("=")
     name = key.lstrip("+")
+    if name == "loss":
+        value = ",".join(map(loss_choice, value.split(",")))
+        word = f"{key}={value}"
     is_choice = name in GROUPS and name not in ("beside", "experiment")  # of which several at once make sense
     if is_choice and ("[" in value or ("," in value and not sweep)):
         several = f"{name}={re.sub('[][ ]', '', value)}"
@@ -189,10 +193,16 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
 
 
 def _settle(config: root.Config, typed: Sequence[str]) -> None:
-    """A typed number of steps wins over the epochs of a scale, and loaded weights have a dropout of their own."""
+    """A typed number of steps wins over the epochs of a scale, and loaded weights have a dropout of their own.
+
+    A kind that is given by its function is the kind, and one that is typed names the loss.
+    """
     for length, steps in trainer.DERIVED.items():
         if f"trainer.{steps}" in typed and f"trainer.{length}" not in typed:
             setattr(config.trainer, length, 0.0)
+    config.loss.kind = checked_kind(config.loss.kind)
+    if "loss.kind" in typed and "loss.name" not in typed:
+        config.loss.name = loss_choice(config.loss.kind)
     if config.model.pretrained and "model.dropout" not in typed:
         config.model.dropout = None
 
@@ -201,7 +211,7 @@ def _reset_idle(config: root.Config) -> None:
     """Settings without effect get their defaults, so that ``loss=ce,ntl_was loss.weight=0.3,2`` trains CE once."""
     loss, tokenizer = config.loss, config.tokenizer
     idle: list[tuple[Any, Sequence[str]]] = [
-        (loss, () if loss.number else ["weight"]),
+        (loss, () if loss.has_number else ["weight"]),
         (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
         (tokenizer, () if tokenizer.kind == "xval" else ["paper_compat"]),
     ]
@@ -330,7 +340,7 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
             _set(node, overrides)
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
-        why = "" if overrides else "; written by another version of ntl? Commit 3eb73725 reads what is older."
+        why = "" if overrides else "; written by another version of ntl? Commit c70519fb reads what is older."
         raise UserError(f"{where}: {str(error).splitlines()[0]}{why}") from error
     assert isinstance(config, root.Config)
     return config

@@ -54,7 +54,7 @@ class _NumberHead(nn.Module):
         super().__init__()
         if not terms.numbers:
             raise UserError(
-                "loss.number: this objective trains a number head and needs a function such as squared_error."
+                "loss.kind: this objective trains a number head, whose loss is squared_error; take loss=squared_error."
             )
         self.config = model.config
         self.model = model

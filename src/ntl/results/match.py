@@ -8,6 +8,7 @@ from typing import Any
 from ntl.config.decoding import DecodingConfig
 from ntl.config.folders import choices
 from ntl.config.identity import NOT_RECORDED
+from ntl.config.kinds import loss_choice
 from ntl.evaluation.metrics import REFERENCES
 from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
 from ntl.results.record import RunRecord
@@ -94,7 +95,7 @@ def _pins(overrides: Iterable[str], where: str) -> dict[str, str]:
             raise UserError(f"{where}: the override {override!r} is not 'key=value'")
         if key in pins:
             raise UserError(f"{where}: {key} is set twice")
-        pins[key] = value
+        pins[key] = loss_choice(value) if key == "loss" else value
     return pins
 
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.legality import BY_PLACE, unfit_for_chat
+from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
@@ -236,7 +236,7 @@ class RunParts:
             head: Any = self.model.get_output_embeddings()
             known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight}
         terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
-        if loss.number and not loss.cost and vocab and vocab.is_wide:
+        if terms.numbers and loss.squash is None and vocab and vocab.is_wide:
             self.say(
                 f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
                 f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
@@ -288,7 +288,7 @@ class RunParts:
         try:
             rows = embedding_rows(self.model)
             found = NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
-            if (number := self.config.loss.number) and number._target_.endswith(BY_PLACE):
+            if any(each.digits for each in self.config.loss.kinds):
                 check_digits(found)
             return found
         except ValueError as error:
