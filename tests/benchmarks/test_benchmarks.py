@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from ntl.benchmarks import timing
 from ntl.benchmarks.losses import Setting, benchmark, totals, vocabulary_and_labels
 from ntl.benchmarks.timing import measure, peak_bytes, ratios
 from ntl.benchmarks.training import BARE, trainer_of
@@ -57,6 +58,14 @@ def test_ratios_are_taken_within_a_turn() -> None:
     assert found == {"ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.25}
     (ce, row), (was, _) = measure({"ce": lambda: None, "ntl_was": lambda: None}, "cpu", 2)
     assert (ce, was, row["ratio"]) == ("ce", "ntl_was", 1.0)
+
+
+def test_what_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = iter([0.0, 2.0, 2.0, 2.5])
+    monkeypatch.setattr(timing, "clock", lambda device: lambda: next(ticks))
+    seconds, results = timing.in_turns({"slow": lambda: "a", "fast": lambda: "b"}, "cpu", 1)
+    assert (seconds, results) == ({"slow": [2.0], "fast": [0.5]}, {"slow": ["a"], "fast": ["b"]})
+    assert capsys.readouterr() == ("", "turn 1/1, slow: 2.0 s\n")
 
 
 # ---- losses

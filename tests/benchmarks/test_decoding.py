@@ -69,7 +69,7 @@ def test_searches_against_a_reference(tmp_path: Path, capsys: pytest.CaptureFixt
     places = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "device=cpu"]
     run = train(compose([*settings, *places])).parent
     capsys.readouterr()
-    file = tmp_path / "reference.jsonl"
+    file = tmp_path / "references" / "noisy.jsonl"
     command = [str(run), "--search", "--reference-file", str(file), "--count", "3", "--batches", "1", "2"]
     command += ["--rounds", "2", "--reference", "1000"]
     assert main([*command, "--num-beams", "30", "--json", "--out", str(tmp_path / "search.csv")]) == 0
@@ -100,8 +100,12 @@ def test_searches_against_a_reference(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*command[:-1], "100", "--num-beams", "100", "--batches", "2", "--json"]) == 0
     alike = [row for row in json.loads(capsys.readouterr().out) if row["search"] == "new"]
     assert all(row[f"{each}_worst"] < 1 for row in alike for each in ("q25", "median", "q75"))
+    assert len(file.read_text().splitlines()) == 6  # that of 100 prefixes is another one
+    file.write_text("{")
+    with pytest.raises(UserError, match=r"noisy\.jsonl: not the lines of a reference"):
+        main(command)
     with pytest.raises(UserError, match="of 0 questions, none has two possible answers"):
-        main([*command, "--count", "0"])
+        main([*command, "--count", "0", "--reference-file", str(tmp_path / "none")])
     with pytest.raises(UserError, match="--heads: not with --search"):
         main([*command, "--heads", "3"])
     with pytest.raises(UserError, match="--num-beams: only with --search"):

@@ -150,8 +150,10 @@ def kept(file: Path | None, wanted: Sequence[Row], make: Callable[[Row], Row]) -
             row = question | make(question)
             tell(f"reference {number}/{len(wanted)}: {row['seconds']:.1f} s")
             if file:
-                with one_line_errors("write", file), file.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(row) + "\n")
+                with one_line_errors("write", file):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with file.open("a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(row) + "\n")
         rows.append(row)
     return rows
 
