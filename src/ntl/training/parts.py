@@ -28,7 +28,8 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
-from ntl.decoding.tree import NumberTokens, expected_error, number_masses
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
 from ntl.losses.places import check_digits
 from ntl.models.interface import end_ids
