@@ -167,7 +167,7 @@ def figureA4(source: Source) -> Drawn:
         ("multiplication", "tiny", "interpolate"): source.runs("evidence", "tiny", FIVE, block=1),
         ("arithmetic, hour", "hour", "interpolate"): source.runs("table2", "hour", block=1),
     }
-    grids, counts, findings = dict[tuple[str, str], np.ndarray](), list[int](), dict[str, list[str]]()
+    grids, counts = dict[tuple[str, str], np.ndarray](), list[int]()
     for (title, scale, split), runs in blocks.items():
         file = source.results / "benchmarks" / f"calibration_{scale}.json"
         with one_line_errors("read", file):
@@ -191,9 +191,5 @@ def figureA4(source: Source) -> Drawn:
         each.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3), title=LOOKS[loss].name if title == titles[0] else "")
         each.set_ylabel(f"{title}\nright digit" if loss == losses[0] else "")
         each.set_xlabel("predicted digit" if title == titles[-1] else "")
-        right = np.flatnonzero(~np.isnan(mean).any(axis=1))  # digits that are never right have no row
-        away = (mean[right] * np.abs(np.arange(10) - right[:, None])).sum(axis=1).mean()
-        findings.setdefault(title, []).append(f"{name_of(loss)} {mean[right, right].mean():.1%} and {away:.2f}")
     figure.colorbar(axes[0].images[0], ax=axes, label="mean probability (%)", shrink=0.8)
-    texts = " ".join(f"{title}: {'; '.join(said)}." for title, said in findings.items())
-    return figure, {"seeds": seeds_text(counts), "findings": texts}
+    return figure, {"seeds": seeds_text(counts)}
