@@ -8,12 +8,11 @@ from rows import make_row, record, values
 from ntl.results import RunRecord, Table, build_table
 from ntl.results.effects import Seeds
 from ntl.results.match import Row
-from ntl.results.spec import ColumnSpec, Role, load_table_spec
-from ntl.results.table import constant_values, differences, mark_learnt
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, load_table_spec
+from ntl.results.table import Block, constant_values, differences
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
-MODE, MEAN = ({"role": Role.constant, "label": label} for label in ("mode", "mean"))
 
 
 def rows_of(*scores: Seeds | tuple[Seeds, dict[str, Any]]) -> list[Row]:
@@ -27,15 +26,16 @@ def rows_of(*scores: Seeds | tuple[Seeds, dict[str, Any]]) -> list[Row]:
 
 def test_what_is_no_better_than_a_constant_answer_is_marked() -> None:
     """The best constant decides; without one, or at a metric without a better end, nothing is said."""
+    nine, best = (values(9), {"role": Role.constant}), (values(2.5), {"role": Role.constant})
     for column, scores, expected in (
-        (LOWER, [values(1, 2, 3), values(4, 5, 6), (values(9), MODE), (values(2.5), MEAN)], [True, False, None, None]),
-        (HIGHER, [values(1, 2, 3), values(4, 5, 6), (values(3), MEAN)], [False, True, None]),
-        (HIGHER, [values(1, 2, 3)], [None]),
-        (NEITHER, [values(1, 2, 3), (values(3), MEAN)], [None, None]),
+        (LOWER, [values(1, 2, 3), values(4, 5, 6), nine, best], [False, True, False, False]),
+        (HIGHER, [values(1, 2, 3), values(4, 5, 6), best], [True, False, False]),
+        (HIGHER, [values(1, 2, 3)], [False]),
+        (NEITHER, [values(1, 2, 3), nine], [False, False]),
     ):
         rows = rows_of(*scores)
-        mark_learnt(column, rows)
-        assert [row.learnt for row in rows] == expected
+        block = Block(BlockSpec("", "", [], [], {}), rows, [], [], column)
+        assert [block.is_unlearnt(row) for row in rows] == expected
 
 
 def test_a_constant_counts_once_however_many_records_have_it() -> None:

@@ -78,7 +78,11 @@ def test_a_spec_is_typed(load) -> None:
             r"mine\.yaml: primary at scale 'tiny'\.row: table 'mine' has no row 'WAS' that runs",
         ),
         ("title: A table", "title: A table\ntitle: B", r"mine\.yaml: while constructing .* duplicate key title"),
-        ("metric: test/mae, named", "metric: test/r2, named", r"primary at scale 'tiny': 'test/r2' is no shown column"),
+        (
+            "metric: test/mae, named",
+            "metric: test/r2, named",
+            "primary at scale 'tiny': 'test/r2' is no column",
+        ),
         ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
     ],
 )

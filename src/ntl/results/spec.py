@@ -223,13 +223,12 @@ def load_table_spec(name: str) -> TableSpec:
     spec.name = path.stem
     for scale in spec.scales:
         primary, where = spec.primary_at.get(scale, spec.primary), f"{path}: primary at scale {scale!r}"
-        part = check_pair(primary, spec, where).scales.get(scale)
+        block = check_pair(primary, spec, where)
+        part = block.scales.get(scale)
         if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
-        columns = {column.metric: column.details for column in spec.blocks[primary.block].columns}
         for metric in filter(None, (primary.metric, primary.against_metric, primary.assay)):
-            if columns.get(metric, True):
-                raise UserError(f"{where}: {metric!r} is no shown column")
+            column_of(block, metric, where)
     if (numbers := PAPER_FOLDER / path.name).is_file():
         _attach(spec, numbers)
     return spec
