@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2428, "objectives": 1280, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 2731, "launch": 680, "benchmarks": 805},
+    **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 2722, "launch": 680, "benchmarks": 805},
     **{"config": 2654, "system": 590},
 }
 MAX_FILES = 141
