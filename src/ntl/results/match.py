@@ -10,7 +10,7 @@ from ntl.config.folders import choices
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.kinds import loss_choice
 from ntl.evaluation.metrics import REFERENCES
-from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
+from ntl.results.effects import Seeds, Summary, summarize
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
@@ -59,10 +59,6 @@ class Row:
     def summary(self, column: ColumnSpec) -> Summary:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
         return summarize(list(self.values[column.metric].values()))
-
-    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
-        """The effect in a column over the seeds of both, None where they share none."""
-        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
 
 
 def by_seed(metric: str, records: Mapping[int, RunRecord]) -> Seeds:

@@ -178,11 +178,11 @@ def differences(
         other = base.spec.role is role and row is not base and row.overrides and row.spec.group == base.spec.group
         if other and (role is Role.baseline or (row.spec.role is Role.ntl and settings[row] == settings[base])):
             pairs[base, row] = None
-    return [
-        effect_line(gap, base, row, primary=(base, row) == primary and column.metric == endpoint)
-        for (base, row), column in product(pairs, columns)
-        if column.better is not Better.neither and (gap := row.over(base, column))
-    ]
+    lines, scored = list[Line](), [column for column in columns if column.better is not Better.neither]
+    for (base, row), column in product(pairs, scored):
+        if gap := effect(column, [base.values[column.metric]], [row.values[column.metric]]):
+            lines.append(effect_line(gap, base, row, (base, row) == primary and column.metric == endpoint))
+    return lines
 
 
 def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:
