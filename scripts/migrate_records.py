@@ -1,4 +1,4 @@
-"""Records of commit 3eb73725 and before, a JSON file each, as lines of DATASET.jsonl in today's words.
+"""Records of older versions, files of one or DATASET.jsonl, as lines of DATASET.jsonl in today's words.
 
 python scripts/migrate_records.py FOLDER --out results/runs
 """
@@ -37,16 +37,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.system.files import write_text
 
     parser = Parser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="with ID.json, a file a record")
+    parser.add_argument("folder", type=Path, help="with ID.json, a file a record, or DATASET.jsonl, a line a record")
     parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
     chosen = parser.parse_args(argv)
     files: dict[Path, list[str]] = {}
-    for path in sorted(chosen.folder.glob("*.json"), key=lambda path: path.stem):
-        values = migrate(json.loads(path.read_text(encoding="utf-8")))
-        target = chosen.out / f"{values['config']['dataset']['name']}.jsonl"
-        files.setdefault(target, []).append(_line(values))
+    for path in chosen.folder.glob("*.json*"):
+        text = path.read_text(encoding="utf-8")
+        for line in text.splitlines() if path.suffix == ".jsonl" else [text]:
+            values = migrate(json.loads(line))
+            target = chosen.out / f"{values['config']['dataset']['name']}.jsonl"
+            files.setdefault(target, []).append(_line(values))
     for path, lines in files.items():
-        write_text(path, "".join(lines))
+        write_text(path, "".join(sorted(lines)))
         print(f"{path}: {len(lines)} records")
 
 
@@ -69,11 +71,19 @@ def migrated_run(folder: Path, place: Path) -> Path:
 
 
 def migrate(values: Json) -> Json:
-    """A record with a value of each setting of today, and without a term that its loss lacks: 0.0 reads as perfect."""
+    """A record in today's words."""
+    from ntl.results.record import SCHEMA
+
+    values = _of_schema_2(values) if values["schema"] == 1 else values
+    overrides = [_override(word) for word in values["overrides"]]
+    return {**values, "schema": SCHEMA, "config": migrate_config(values["config"]), "overrides": overrides}
+
+
+def _of_schema_2(values: Json) -> Json:
+    """With a value of each setting, and without a term that its loss lacks: 0.0 reads as perfect."""
     from ntl.config.composition import from_values
     from ntl.config.decoding import DecodingConfig
     from ntl.config.identity import recorded
-    from ntl.results.record import SCHEMA
 
     given = values["config"]
     config = from_values(migrate_config(given), values["id"])
@@ -82,14 +92,13 @@ def migrate(values: Json) -> Json:
         for field in fields(reading):  # one that is younger had its default then, or was off: empty, 0 or false
             if field.name not in {**given["beside"][name], **usual}:
                 setattr(reading, field.name, type(getattr(reading, field.name))())
-    absent = ["ntl"] * (config.loss.number is None) + ["ce"] * (config.model.head == "regression")
+    absent = ["ntl"] * (not config.loss.has_number) + ["ce"] * (config.model.head == "regression")
     series = {name for each in absent for name in (each, f"eval_{each}")}
     kept = {
         key: [each for each in points if key not in series or each[1] != 0] for key, points in values["curves"].items()
     }
     return {
         **{key: value for key, value in values.items() if key not in UNREAD},
-        "schema": SCHEMA,
         "config": recorded(config),
         "metrics": {
             k: v for k, v in values["metrics"].items() if v != 0 or k not in {f"validation/{x}" for x in absent}
@@ -101,6 +110,8 @@ def migrate(values: Json) -> Json:
 
 def migrate_config(values: Any, path: str = "") -> Any:
     """A stored config in today's names. ``path`` is the dotted key of the values."""
+    if path == "loss":
+        return migrate_loss(values)
     if isinstance(values, Mapping):
         inside = {key: f"{path}.{key}".lstrip(".") for key in values}
         return {key: migrate_config(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
@@ -109,6 +120,30 @@ def migrate_config(values: Any, path: str = "") -> Any:
     if path.rpartition(".")[2] not in ("_target_", "collator"):
         return values
     return next((re.sub(old, now, values) for old, now in MOVED.items() if re.match(old, values)), values)
+
+
+def migrate_loss(values: Any) -> Json:
+    """The functions ``base``, ``number`` and ``cost`` of a stored loss as its kind, and their options."""
+    from ntl.config.kinds import checked_kind
+
+    if "kind" in values:
+        return values
+    base, number, cost = values["base"], values["number"] or {}, values["cost"]
+    names = [each["_target_"].rpartition(".")[2] for each in (base, number) if each]
+    kept = [name for name in names if name != "cross_entropy"]
+    return {
+        "name": _override(f"loss={values['name']}").removeprefix("loss="),
+        "kind": checked_kind("+".join(kept or names)),
+        "weight": values["weight"],
+        "squash": cost["options"]["factor"] if cost else None,
+        "options": {**base["options"], **number.get("options", {})},
+        "implementation": values["implementation"],
+    }
+
+
+def _override(word: str) -> str:
+    word = re.sub(r"^(\+?)loss\.(base|number)\.options\.", r"\1loss.options.", word)
+    return "loss=squared_error" if word == "loss=mse" else word
 
 
 def _line(values: Json) -> str:

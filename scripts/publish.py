@@ -43,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def of_today(folder: Path, place: Path) -> Path:
-    """The folder of a run; of one of commit 3eb73725, such as go on for a while, a migrated copy in ``place``."""
+    """The folder of a run; of one of an older version, such as go on for a while, a migrated copy in ``place``."""
     record = folder / "record.json"
-    if not record.is_file() or not record.read_bytes().startswith(b'{"schema":1,'):
+    if not record.is_file() or not record.read_bytes().startswith((b'{"schema":1,', b'{"schema":2,')):
         return folder
     migrated_run = runpy.run_path(str(ROOT / "scripts" / "migrate_records.py"))["migrated_run"]
     return migrated_run(folder, place)

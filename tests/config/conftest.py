@@ -24,7 +24,7 @@ def composed() -> Callable[..., Config]:
 MODELS = {
     ("tokenizer", "rt"): "rt_tiny",
     ("tokenizer", "xval"): "xval_tiny",
-    ("loss", "mse"): "xval_tiny",
+    ("loss", "squared_error"): "xval_tiny",
     ("objective", "regression"): "t5_tiny_regression",
     ("objective", "masked_number"): "xval_tiny",
     ("decoding", "regression"): "t5_tiny_regression",

@@ -90,14 +90,22 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("lr=1e-3", "lr: no such setting.*Did you mean 'trainer.lr'"),
         ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
         ("+dataset.rows=1", r"^\+dataset.rows: no such setting; dataset has name, .* Did you mean 'train_rows'"),
-        ("loss.base.options.sigma=1", r"add it as \+loss.base.options.sigma=VALUE"),
+        ("loss.options.sigma=1", r"add it as \+loss.options.sigma=VALUE"),
+        (
+            "+loss.options.sigm=1 loss=gce",
+            "loss.options.sigm: no such option; loss.kind=gce takes sigma. Did you mean 'sigma'?",
+        ),
+        ("loss.base.options.sigma=1", "loss.base: no such setting; loss has name, kind, weight, squash, options"),
+        (
+            "loss.kind=wass",
+            "loss.kind=wass: 'wass' is none; choose one of ce, .*, or squared_error .* Did you mean 'was'?",
+        ),
         ("path=x", "Did you mean one of 'model.path', 'tokenizer.path', 'dataset.path'"),
         ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'"),
         ("loss=null", "loss=null: no such choice; loss is one of ce, "),
         ("tracking.tags=[größe]", "KEY='TEXT'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
-        ("loss=ce loss.number.options.x=1", "a setting is given below one that is null"),
     ],
 )
 def test_one_line_names_the_mistake_and_what_was_meant(override: str, said: str) -> None:

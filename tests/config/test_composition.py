@@ -60,8 +60,18 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
 
 
-def test_free_options_of_a_loss_may_be_added() -> None:
-    assert compose(["+loss.number.options.anything=3"]).loss.number.options == {"anything": 3}  # pyright: ignore
+def test_an_option_of_a_loss_may_be_added() -> None:
+    assert compose(["loss=ntl_was_cdf", "+loss.options.sigma=3"]).loss.options == {"sigma": 3}
+
+
+@pytest.mark.parametrize("word", ["loss=was", "loss=ntl_was", "loss.kind=was", "loss.kind=ntl_was"])
+def test_a_kind_has_its_name_and_that_of_its_function(word: str, composed) -> None:
+    assert composed(word) == composed("loss=ntl_was")
+    assert (composed(word.replace("was", "mse")).loss.name, composed("loss=digit_ce").loss.name) == (
+        "ntl_mse",
+        "ce_digits",
+    )
+    assert composed("loss.kind=was+crps").loss.name == "was+crps"
 
 
 TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", "it's", 'a"b', "a,b", " a b ", "a\\", "a\\'"]
@@ -177,7 +187,7 @@ def own(tmp_path: Path) -> Iterator[Path]:
         "model/llama_mine.yaml": (
             "defaults:\n  - llama_tiny\n  - _self_\nname: llama_mine\nsettings: {hidden_size: 32}\n"
         ),
-        "loss/foreign.yaml": "defaults:\n  - /schema/loss/base@_here_\nname: foreign\nnumber:\n  _target_: mine.f\n",
+        "loss/foreign.yaml": "defaults:\n  - /schema/loss/base@_here_\nname: foreign\nkind: foreign\n",
     }
     folder = tmp_path / "my configs, it's $1"
     for name, text in files.items():
@@ -192,9 +202,7 @@ def test_a_folder_of_one_s_own_brings_values_and_no_code(own: Path) -> None:
     assert {"llama_mine", "llama_tiny"} <= {*choices("model")}
     model = compose(["dataset=noisy_numbers", "model=llama_mine", "tokenizer=digit"]).model
     assert (model.name, model.settings["hidden_size"]) == ("llama_mine", 32)  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(
-        UserError, match=r"^loss\.number\._target_=mine\.f: not in ntl\.losses, and code from elsewhere"
-    ):
+    with pytest.raises(UserError, match=r"^loss\.kind=foreign: 'foreign' is none; choose one of ce, "):
         compose(["dataset=noisy_numbers", "loss=foreign"])
 
 

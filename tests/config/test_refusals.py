@@ -20,7 +20,10 @@ MISFITS = [
     ("model.path={here}", "a file; give its folder"),
     # The families of models.
     ("tokenizer=xval", "model=gpt2_tiny tokenizer=xval"),
-    ("model=xval_tiny loss=ce", "model=xval_tiny loss=ce"),
+    ("model=xval_tiny loss=mse", "loss=squared_error"),
+    ("loss=squared_error", "it is the loss of a number head"),
+    ("loss.kind=ce+gce", "loss.kind=ce+gce"),
+    ("loss=ntl_mse loss.squash=3", "loss.squash=3"),
     ("model=xval_tiny dataset=gsm8k", "its answer is worked out in text, and that of this model is one number"),
     ("model=xval_tiny probe_steps=2", "probe_steps=2"),
     ("model.lora.rank=2 trainer=fsdp", "model.lora.rank=2 trainer.parallel=fsdp"),
@@ -37,7 +40,10 @@ MISFITS = [
     ("dataset=file dataset.path={ids} dataset.answers=sentence decoding=median", "its answer is a text with a"),
     ("dataset=file dataset.path={ids} dataset.answers=numbers decoding=expectation", "its answer is several numbers,"),
     ("dataset=file dataset.path={ids} dataset.answers=numbers decoding.interval_rows=9", "dataset=file"),
-    ("dataset=file dataset.path={ids} dataset.answers=numbers model=xval_tiny loss=mse", "its answer is several"),
+    (
+        "dataset=file dataset.path={ids} dataset.answers=numbers model=xval_tiny loss=squared_error",
+        "its answer is several",
+    ),
     ("dataset=file dataset.path={ids} dataset.answers=sentence model=rt_tiny", "its answer is a text with a number,"),
     ("dataset=file dataset.path={ids} dataset.answers=numbers trainer.best=rmse trainer.eval_steps=5", "no metric"),
     ("decoding=median model=xval_tiny", "model=xval_tiny decoding=median"),

@@ -33,11 +33,11 @@ def _set(config: Any, path: str, value: object) -> None:
     ("path", "target"),
     [
         *((path, "os.system") for path in (*ROOMS, f"{BESIDE}_target_")),
-        *(("loss.number._target_", target) for target in ("ntl.lossesx.f", "")),
+        *(("model._target_", target) for target in ("ntl.modelsx.f", "")),
     ],
 )
 def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, tmp_path: Path) -> None:
-    config = composed("loss=ntl_was_squashed", "beside=expectation", "dataset=noisy_numbers")
+    config = composed("beside=expectation", "dataset=noisy_numbers")
     _set(config, path, target)
     shown = path.replace(BESIDE, "decoding.")
     message = rf"^{shown}={target}: not in {ROOMS[shown]}, and code from elsewhere is never called; put it there\.$"

@@ -12,27 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError, compose
-from ntl.config.data import MultiplicationConfig, NoisyNumbersConfig
-from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
 from ntl.data.dataset import Example, TextDataset
 from ntl.data.prepared import Prepared
-from ntl.data.sets import generated
+from ntl.data.sets.drawn import Generated, drawn_on, side_of
 from ntl.data.sets.generated import (
-    FIRST,
-    SECOND,
-    Generated,
+    WORDS,
     Induction,
+    InductionConfig,
     KeyValues,
+    KeyValuesConfig,
     Needle,
+    NeedleConfig,
     Place,
     PolynomialArithmetic,
+    PolynomialConfig,
     StarGraph,
+    StarGraphConfig,
     names_of,
-    side_of,
 )
 from ntl.data.sets.generated import answer_of as polynomial_of
-from ntl.data.sets.multiplication import Multiplication
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.multiplication import Multiplication, MultiplicationConfig
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
@@ -100,11 +100,11 @@ def test_more_training_rows_leave_the_tests_as_they_are(small: Prepared, tmp_pat
 
 
 def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "TRIES", 200)
+    monkeypatch.setattr("ntl.data.sets.drawn.TRIES", 200)
     with pytest.raises(UserError, match=r"dataset=key_values: interpolate has \d+ rows, and only \d+ different ones"):
         made(SMALL["key_values"], tmp_path, digits=2, keys=[1], depths=[0], test_rows=800, extrapolate_keys=[2])
     with pytest.raises(UserError, match="too few different questions with these settings: none of 200 is for test"):
-        generated.drawn_on("test", lambda: "Tom Hill")
+        drawn_on("test", lambda: "Tom Hill")
 
 
 @given(
@@ -186,7 +186,7 @@ def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) ->
 
 # ---- stories
 
-NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
+NAME = re.compile(rf"\b({'|'.join(WORDS['first'])}) ({'|'.join(WORDS['second'])})\b")
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
     size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
     texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
     tokenizer = train_tokenizer(texts, tmp_path / "trained", vocab_size=size)
-    for part in (*FIRST[:40], *SECOND[:40]):
+    for part in (*WORDS["first"][:40], *WORDS["second"][:40]):
         assert tokenizer.tokenize(part) == [f"\u2581{part}"]
     assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]
 

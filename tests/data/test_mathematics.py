@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
 from ntl.data.dataset import TextDataset
 from ntl.data.prepared import Prepared
@@ -20,7 +19,9 @@ from ntl.data.sets.mathematics import (
     TESTS,
     TRAIN,
     Arithmetic,
+    ArithmeticConfig,
     Mathematics,
+    MathematicsConfig,
     answer_of,
 )
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import GSM8KConfig, MeltingPointsConfig, MultiRCConfig, RJokesConfig, SentimentConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Log, Missing
@@ -29,7 +28,7 @@ from ntl.data.sets.official import (
     normalize_as_paper,
 )
 
-CONFIGS = {GSM8K: GSM8KConfig, RJokes: RJokesConfig, MultiRC: MultiRCConfig}
+CONFIGS = {GSM8K: official.GSM8KConfig, RJokes: official.RJokesConfig, MultiRC: official.MultiRCConfig}
 
 
 def made(kind: Any, folder: Path, log: Log = print, **settings: Any) -> Prepared:
@@ -328,7 +327,7 @@ FEW = {"validation_rows": 4, "test_rows": 4}
 
 
 def packaged(folder: Path, kind: Any = MeltingPoints, **settings: Any) -> dict[str, list[Any]]:
-    config = MeltingPointsConfig if kind is MeltingPoints else SentimentConfig
+    config = official.MeltingPointsConfig if kind is MeltingPoints else official.SentimentConfig
     prepared = Prepared(kind(config(**{**FEW, **settings})), folder)
     prepared.prepare(lambda line: None, download=False)
     return {split: list(prepared.rows(split)) for split in prepared.dataset.splits}

@@ -19,19 +19,17 @@ from omegaconf import OmegaConf
 import ntl
 from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import BLOCK, Lines, Prepared, Rows, write_split
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 from ntl.data.sets.official import MultiRC, RJokes
 from ntl.system.files import sha256_of
 
 # Prepares the data set of the fixture `small` and stops in the middle of writing.
 CHILD = """
 import sys, time
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data import prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 
 def stop(path, rows):
     path.touch()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import SharesConfig
 from ntl.data import Prepared, dataset_named
 from ntl.data.sets import file
+from ntl.data.sets.own import SharesConfig
 
 
 def asked(*messages: tuple[str, Any], **more: Any) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def test_the_median_has_the_least_expected_distance(values: list[float], dtype: 
     scores = torch.tensor([values]).to(getattr(torch, dtype))
     top = WORDS[int(scores.argmax())]
     left = DigitMedian(Words())(scores.long(), scores)
-    if top not in "0123456789":
+    if top not in set("0123456789"):
         return
     digits = torch.tensor([ID[digit] for digit in "0123456789"])
     shares = scores[0, digits].double().softmax(-1)

@@ -134,7 +134,7 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "llama", "llama")
-    record = train(given(folder, model="hf_regression", loss="mse"))
+    record = train(given(folder, model="hf_regression", loss="squared_error"))
     loaded: Any
     loaded, info = AutoModelForSequenceClassification.from_pretrained(
         record.parent / "checkpoints" / "checkpoint-3", output_loading_info=True
@@ -152,7 +152,7 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     first = json.loads((record.parent / "predictions.jsonl").read_text().splitlines()[1])
     assert float(first["prediction"]) == pytest.approx(mean + spread * output, abs=0.01)
     with pytest.raises(UserError, match=r"model=hf_regression model\.path=.*: a t5 is no decoder; the head is"):
-        given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="mse")
+        given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="squared_error")
 
 
 def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, capsys) -> None:

@@ -86,9 +86,9 @@ def test_writing_twice(tmp_path: Path) -> None:
     [
         ("{\n\n'", r"record\.json:1: broken JSON"),
         ("[]", "not a whole run record"),
-        (json.dumps({**GOOD, "schema": 3}), r"written by another ntl \(record schema 3, here 2\): upgrade"),
-        ('{"schema":1,\n"id":"a"}\n', r"\(record schema 1, here 2\): commit 3eb73725 reads it"),
-        (json.dumps({"schema": 2, "config": {}}), "not a whole run record .* missing 4 required .* 'id'"),
+        (json.dumps({**GOOD, "schema": 4}), r"written by another ntl \(record schema 4, here 3\): upgrade"),
+        ('{"schema":1,\n"id":"a"}\n', r"\(record schema 1, here 3\): scripts/migrate_records.py and "),
+        (json.dumps({"schema": 3, "config": {}}), "not a whole run record .* missing 4 required .* 'id'"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not a whole run record .*must be real number, not str"),
         (json.dumps({**GOOD, "metrics": {"test/mae": 10**400}}), "not a whole run record .*too large"),
         (json.dumps({**GOOD, "curves": {"loss": [[4, 10**400]]}}), "not a whole run record"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ntl.results import RunRecord, write_record
-from ntl.results.readings import compare_runs, labels, show_sweep
+from ntl.results.readings import compare_runs, comparison, labels, show_sweep
 
 FILES = {"train.jsonl": "a", "test.jsonl": "b"}
 WAS = "loss=ntl_was, loss.weight=0.3"
@@ -26,7 +26,8 @@ def made(make_record):
 def test_means_and_differences_by_hand(made) -> None:
     """0.1, 0.2 and 0.3 more: mean 0.2, t interval 0.2 ± 4.302653 · 0.1 / √3."""
     base = [made("ce", seed, 0.5) for seed in (1, 2, 3)]
-    found = compare_runs([*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))])
+    runs = [*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))]
+    found = compare_runs(labels(runs), runs)
     assert [*found.index] == [(loss, metric) for loss in ("loss=ce", WAS) for metric in (ACCURACY, MAE)]
     assert [*found.loc["loss=ce", ACCURACY]] == ["0.500 ± 0.000", 3, ""]
     assert [*found.loc[WAS, ACCURACY]] == ["0.700 ± 0.100", 3, "+0.200 [-0.048, +0.448], n = 3, better in 3 of 3"]
@@ -35,13 +36,30 @@ def test_means_and_differences_by_hand(made) -> None:
 
 def test_what_cannot_be_compared_says_why(made) -> None:
     other = {"files": {**FILES, "test.jsonl": "c"}}
-    found = compare_runs(
-        [made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5), made("ntl_crps", 1, None)]
-    )
+    runs = [made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5), made("ntl_crps", 1, None)]
+    found = compare_runs(labels(runs), runs)
     assert found.loc["loss=gce, loss.weight=0.3", "effect"].tolist() == ["none: other test data"] * 2
     assert found.loc[WAS, "effect"].tolist() == ["none: no seed in common"] * 2
     assert [*found.loc["loss=ntl_crps, loss.weight=0.3", ACCURACY]] == ["undefined", 1, "undefined for 1 seed"]
     assert labels([made("ce", 1, 0.5), made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
+
+
+def test_each_decoding_is_compared_with_the_same_one_of_ce(made) -> None:
+    """CE's own other decodings are compared with its first one. Without CE the first row takes its place."""
+
+    def run(loss: str, seed: int, greedy: float, expected: float) -> RunRecord:
+        record = made(loss, seed, 0.5)
+        record.metrics |= {"test/mae": greedy, "test/mae@expectation": expected, "test/mae:mean": 9.0}
+        return record
+
+    runs = [run(*each) for seed in (1, 2) for each in (("ntl_was", seed, 4.0, 2.0), ("ce", seed, 2.0, 1.0))]
+    found = compare_runs(labels(runs), runs)["effect"]
+    other = "test MAE, expectation ↓"
+    assert (found["loss=ce", MAE], found["loss=ce", other]) == ("", "-50.0%, -50.0%, n = 2")
+    assert [found[WAS, metric] for metric in (MAE, other)] == ["+100.0%, +100.0%, n = 2"] * 2
+    assert comparison(labels(runs), runs)[-1] == "test MAE without a language model: 9.000 by mean."
+    alone = compare_runs(["a"] * 2, runs[::2])["effect"]
+    assert (alone["a", MAE], alone["a", other]) == ("", "-50.0%, -50.0%, n = 2")
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

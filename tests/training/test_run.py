@@ -207,7 +207,7 @@ def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeyp
 @pytest.mark.slow
 def test_a_sweep_ends_with_the_comparison_of_its_runs(settings, command) -> None:
     """Also where a run of it cannot be: its error comes last, with its exit code."""
-    done = command("train.py", "-m", *settings("loss=ce,ntl_was,mse"))
+    done = command("train.py", "-m", *settings("loss=ce,ntl_was,squared_error"))
     assert (done.returncode, done.stderr.splitlines()[-1][:17]) == (2, "error: model=gpt2")
     printed = done.stdout[done.stdout.rindex("Record: ") :]
     assert "\nnoisy_numbers\n" in printed

@@ -144,6 +144,6 @@ def test_every_rival_loss_trains(loss: str, make) -> None:
     record = read_record(train(config))
     assert record.steps == 3
     assert all(ntl > 0 for _, ntl in record.curves["ntl"])
-    weight, first = config.loss.weight if config.loss.number else 0.0, _losses(config)[0]
+    weight, first = config.loss.weight if config.loss.has_number else 0.0, _losses(config)[0]
     if RIVALS[loss] != HEADS:
         assert first[1] == pytest.approx(first[2] + weight * first[3], rel=1e-3)

@@ -19,14 +19,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from ntl.benchmarks.timing import MIB, Call, Row, measure
-from ntl.config import compose, folders
+from ntl.config import compose
+from ntl.config.folders import choices
+from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import NextTokenConfig
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import Terms, kinds
@@ -72,10 +73,8 @@ def vocabulary_and_labels(setting: Setting, ignored: float = 0.0) -> tuple[Numbe
 
 
 def token_losses() -> list[str]:
-    """Return the names in config/loss that use a language-model head, cross-entropy first."""
-    found: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in (folders.CONFIG_DIR / "loss").glob("*.yaml")}
-    names = [name for name, config in found.items() if "lm" in config.get("heads", ["lm"])]
-    return sorted(names, key=lambda name: (name != BASELINE, name))
+    """Return the names in config/loss of losses of tokens, cross-entropy first."""
+    return sorted({*choices("loss")} - {SQUARED_ERROR}, key=lambda name: (name != BASELINE, name))
 
 
 def check_losses(names: Sequence[str]) -> None:

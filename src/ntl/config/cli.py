@@ -21,8 +21,6 @@ from ntl.system.errors import Diverged, UserError, needs, print_traceback, redac
 HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
-# How OmegaConf's AssertionError begins for `loss=ce loss.number.options.x=1`.
-BELOW_NULL = "Unexpected type"
 # Advice where a group is given a path.
 PATH_ADVICE = {
     "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
@@ -83,8 +81,6 @@ def explain(error: Exception) -> str:
             below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
             return f"{subject}: no value but a group of settings; set one of {below}."
         return f"{subject}: {str(cause).splitlines()[0]}."
-    if isinstance(error, AssertionError) and one_line.startswith(BELOW_NULL):
-        return "a setting is given below one that is null, as loss.number is for loss=ce."
     return one_line if isinstance(error, HydraException) else ""
 
 

@@ -8,9 +8,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ntl.config.data import DatasetConfig, find_file
+from ntl.config.kinds import SQUARED_ERROR
+from ntl.config.loss import LossConfig
 from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
+from ntl.config.root import DatasetConfig
 from ntl.config.trainer import DERIVED, chooses_decoded
+from ntl.system.files import data_roots
 from ntl.system.hub import digest, file_digest, tokenizer_files, weights_digest
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
@@ -40,6 +43,22 @@ def differing(config: Any) -> dict[str, Any]:
     return {key: value for key, value in plain(config).items() if value != defaults[key]}
 
 
+def _of_functions(loss: LossConfig) -> dict[str, Any]:
+    """The loss in the words that ids were made of from the first, which name functions in place of kinds."""
+    values = {key: each for key, each in differing(loss).items() if key in ("name", "weight", "implementation")}
+    if loss.kind == SQUARED_ERROR:
+        return {**values, "name": "mse", "heads": ["regression", "masked_number"], "number": _function(loss.kind)}
+    for part, is_base in (("base", True), ("number", False)):
+        name = "+".join(each.function for each in loss.kinds if each.is_base == is_base)
+        if name and (name != "cross_entropy" or loss.options):
+            values[part] = _function(name, **loss.options)
+    return {**values, "cost": _function("squashed_cost", factor=loss.squash)} if loss.squash else values
+
+
+def _function(name: str, **options: Any) -> dict[str, Any]:
+    return {"_target_": f"ntl.losses.{name}", "options": options}
+
+
 def _contents(config: Any) -> dict[str, str]:
     """Group -> what is hashed for its path: the sha256 of the files read from a folder, or the hub id itself."""
     model, tokenizer, file = config.model.path, config.tokenizer.path, gguf_file(config.model)
@@ -51,6 +70,12 @@ def _contents(config: Any) -> dict[str, str]:
         of_model = file if tokenizer == model else ""
         found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer), of_model))}"
     return {group: content for group, content in found.items() if content}
+
+
+def find_file(path: str, data_dir: str | Path) -> Path | None:
+    """The file or folder of this path, or of this path below a data folder."""
+    places = (Path(path), *(root / path for root in data_roots(Path(data_dir))))
+    return next((each for each in places if each.exists()), None)
 
 
 def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
@@ -96,6 +121,7 @@ def deciding(config: Any) -> dict[str, Any]:
     UserError: a folder of weights or of a tokenizer contains none.
     """
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
+    values["loss"] = _of_functions(config.loss)
     for group, content in _contents(config).items():
         values[group]["path"] = content
     if config.model.pretrained:  # null, as the weights have it, is what is meant where nothing is said
@@ -122,9 +148,10 @@ def run_id(config: Any) -> str:
     model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
     answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
-    canonical = json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
+    values = deciding(config)
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]
-    return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{hashed}"
+    return f"{config.dataset.name}-{config.model.name}-{values['loss']['name']}-s{config.seed}-{hashed}"
 
 
 def recorded(config: Any) -> dict[str, Any]:

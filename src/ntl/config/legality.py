@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
+from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
 from ntl.config.settings import LIMITS, about, nearest, nested, text_of
@@ -52,7 +53,6 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
-BY_PLACE = ("digit_entropy", "ntil", "ntl_number_level", "place_weighted")  # losses whose labels must be single digits
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 
 # The settings that the line names, whether something is wrong with them, and what, with what to do.
@@ -90,10 +90,6 @@ def unfit_for_chat(config: Any) -> str:
     if model.family != "decoder":
         return f"a chat template is for decoder-only language models, and model={model.name} is {model.family}"
     return f"dataset={data.name} has no questions" if data.answers in (PLAIN, "continuation") else ""
-
-
-def _heads(heads: Iterable[str]) -> str:
-    return " or ".join(HEADS.get(head, head) for head in heads)
 
 
 def _kinds(answers: Iterable[str]) -> str:
@@ -147,6 +143,7 @@ def _of_training(config: Any) -> Iterator[Rule]:
 
 def _of_the_model(config: Any) -> Iterator[Rule]:
     model, data, family = config.model, config.dataset, FAMILIES.get(config.model.family)
+    loss, objective, has_tokens = config.loss, config.objective, config.model.head == "lm"
     known = ", ".join(f"{name} ({each.head})" for name, each in FAMILIES.items())
     line = f"choose one of {known}.{nearest(model.family, FAMILIES)}"
     yield "model model.family model.head", family is None or family.head != model.head, line
@@ -159,31 +156,33 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     yield "dataset.format", why, f"{why}; leave dataset.format out."
     line = f"its answer {ANSWERS.get(data.answers)}, and that of this model {_kinds(family.answers)}; take another."
     yield "model dataset", data.answers not in family.answers, line
-    for group, fits in {"loss": config.loss.heads, "objective": [config.objective.head]}.items():
-        line = f"this model has {HEADS[model.head]}, and this {group} is for {_heads(fits)}; leave {group}= out."
-        yield f"model {group}", model.head not in fits, line
+    trained = HEADS.get(objective.head, objective.head)
+    line = f"this model has {HEADS[model.head]}, and this objective is for {trained}; leave objective= out."
+    yield "model objective", model.head != objective.head, line
+    line = "it is the loss of a number head, and this model predicts tokens; take loss=ntl_mse, or leave loss= out."
+    yield "model loss", has_tokens and loss.kind == SQUARED_ERROR, line
+    line = f"this model has {HEADS[model.head]}, whose loss is loss=squared_error; leave loss= out."
+    yield "model loss", not has_tokens and loss.kind != SQUARED_ERROR, line
     line = "a probe is the relative error of generated numbers, which this model or data set does not give."
-    has_numbers = model.head == "lm" and data.answers == "number"
+    has_numbers = has_tokens and data.answers == "number"
     yield "probe_steps", config.probe_steps and not has_numbers, line
     for name in ("weight", "exclude_numbers"):
         is_set = getattr(data, name, "")
         line = "weights are of the tokens of an answer, and this model predicts one value; leave it out."
-        yield f"dataset.{name} model", is_set and model.head != "lm", line
+        yield f"dataset.{name} model", is_set and not has_tokens, line
         line = "a copy of an answer has no weights; leave one of the two out."
-        yield f"dataset.{name} objective.mask.copy", is_set and config.objective.mask.copy != "none", line
+        yield f"dataset.{name} objective.mask.copy", is_set and objective.mask.copy != "none", line
     line = "its numbers are tokens of their places, which no pattern matches; leave it out."
     yield "dataset.exclude_numbers tokenizer", data.exclude_numbers and config.tokenizer.kind == "rt", line
-    line = "its target is Gaussian at every number; leave dataset.exclude_numbers out, or take loss=ntl_was_cdf."
-    yield "dataset.exclude_numbers loss", data.exclude_numbers and "gaussian" in config.loss.base._target_, line
-    number = config.loss.number._target_.rpartition(".")[2] if config.loss.number else ""
-    line = "it is a mean over rows, of which no number is left out; leave dataset.exclude_numbers out."
-    yield "dataset.exclude_numbers loss", data.exclude_numbers and number == "ntil", line
+    line = "it finds numbers by itself, and leaves none out; leave dataset.exclude_numbers out, or take another loss."
+    yield "dataset.exclude_numbers loss", data.exclude_numbers and any(each.one_weight for each in loss.kinds), line
     line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
     is_given = config.tokenizer.kind == "default" and model.pretrained  # then its number tokens are looked at
-    yield "loss tokenizer", number in BY_PLACE and config.tokenizer.kind != "digit" and not is_given, line
+    needs_digits = any(each.digits for each in loss.kinds)
+    yield "loss tokenizer", needs_digits and config.tokenizer.kind != "digit" and not is_given, line
     line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
-    is_sharded = config.trainer.parallel == "fsdp"
-    yield "loss trainer.parallel", is_sharded and config.loss.base._target_.endswith(".emo"), line
+    reads_head = any("embedding" in (each.options or ()) for each in loss.kinds)
+    yield "loss trainer.parallel", reads_head and config.trainer.parallel == "fsdp", line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
         yield "model.lora.rank model.pretrained", model.lora.rank, line
@@ -244,7 +243,8 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"{name} objective", decoding.drafts and heads < 2, line
     if decoding.drafts:
         yield f"{name}.heads objective.heads", decoding.heads > heads, "choose at most those of the model."
-    line = f"this model has {HEADS[model.head]}, and this decoding is for {_heads([decoding.head])}; leave it out."
+    read = HEADS.get(decoding.head, decoding.head)
+    line = f"this model has {HEADS[model.head]}, and this decoding is for {read}; leave it out."
     yield f"model {name}", decoding.head != model.head, line
     line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
     yield f"{name} dataset", (data.answers == PLAIN) != (PLAIN in decoding.answers), line
@@ -277,6 +277,7 @@ def validate(config: Any, typed: Collection[str] | None = None) -> None:
     """
     check_trust(config)
     _check_ranges(config)
+    config.loss.check()
     for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
         path = _value(config, name)
         check_plain(path, f"{name}={path}")

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ntl.config.settings import MISSING, setting  # ntl.losses imports this file and works without omegaconf
+from ntl.config.kinds import SQUARED_ERROR, Kind, checked_kind, registered
+from ntl.config.settings import MISSING, nearest, setting  # ntl.losses imports this file and works without omegaconf
+from ntl.system.errors import UserError
 
 # How base and number term are computed, equal up to rounding: one function after the other from all logits, both in one
 # pass over them, the same from hidden states without all logits in memory, or whichever benchmarks showed to be faster.
@@ -18,29 +20,48 @@ def checked_implementation(name: str) -> str:
 
 
 @dataclass
-class FunctionConfig:
-    """A function of ``ntl.losses``."""
-
-    _target_: str = MISSING
-    options: dict[str, Any] = setting(dict, "Its keyword arguments, as `+loss.number.options.delta=2`.")
-
-
-@dataclass
 class LossConfig:
-    """total = base + weight x number (paper, Eq. 3: CE + λ NTL)."""
+    """total = CE + weight x NTL (paper, Eq. 3: CE + λ NTL), or with another base in place of CE."""
 
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
-    heads: list[str] = setting(lambda: ["lm"], "The heads of models that it is for: lm, regression, masked_number.")
-    base: FunctionConfig = setting(lambda: FunctionConfig("ntl.losses.cross_entropy"), "Mean over labelled tokens.")
-    number: FunctionConfig | None = setting(None, "Mean over labels that are number tokens; null: there is none.")
-    cost: FunctionConfig | None = setting(None, "Makes the distances of `number`; null: those of the values.")
-    weight: float = setting(0.3, "The factor λ of `number`, without effect where that is null.", origin="paper", min=0)
+    kind: str = setting(MISSING, "A registered loss, or several joined by +; `squared_error` is that of a number head.")
+    weight: float = setting(0.3, "The factor λ of the number loss.", origin="paper", min=0)
+    squash: float | None = setting(
+        None, "The cost of the farthest number token where the nearest costs 1; null: the distance of values.", above=1
+    )
+    options: dict[str, Any] = setting(dict, "The options of the kind, as `+loss.options.delta=2`.")
     implementation: str = setting(
         "auto",
         "How both terms are computed, with equal results up to rounding: `reference` from all logits, `fused` in one "
         "pass over them, `linear` from hidden states in chunks; `auto` takes the fastest.",
         choices=IMPLEMENTATIONS,
     )
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What is registered of each kind; nothing of the loss of a number head."""
+        return [] if self.kind == SQUARED_ERROR else [registered()[each] for each in self.kind.split("+")]
+
+    @property
+    def has_number(self) -> bool:
+        """Whether there is a number loss, which the weight multiplies."""
+        return self.kind == SQUARED_ERROR or not all(each.is_base for each in self.kinds)
+
+    def check(self) -> None:
+        """UserError for kinds, or options, that are none or do not fit each other."""
+        checked_kind(self.kind)
+        bases = [each for each in self.kinds if each.is_base]
+        if len(bases) > 1:
+            raise UserError(f"loss.kind={self.kind}: more than one is a base; leave out all but one.")
+        implied = [] if bases or self.kind == SQUARED_ERROR else [registered()["ce"]]
+        takes = [each.options for each in (*implied, *self.kinds)]
+        allowed = [name for options in takes for name in options or ()]
+        for name in self.options:
+            if name not in allowed and None not in takes:
+                line = f"loss.kind={self.kind} takes {', '.join(allowed) or 'no options'}"
+                raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
+        if self.squash is not None and "cost" not in allowed:
+            raise UserError(f"loss.squash={self.squash:g}: loss.kind={self.kind} has no costs; leave loss.squash out.")
 
 
 @dataclass

@@ -15,9 +15,6 @@ ROOMS = {
     "dataset._target_": "ntl.data",
     "objective._target_": "ntl.objectives",
     "objective.collator": "ntl.data",
-    "loss.base._target_": "ntl.losses",
-    "loss.number._target_": "ntl.losses",
-    "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.

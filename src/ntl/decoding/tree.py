@@ -6,7 +6,7 @@ expected error of the complete answer, with a gradient: nothing is sampled.
 as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White space before the number is a word-start
 mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
 
-Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
+Probabilities are of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
 that are no number.
 
 Shapes: E examples, S prompt length, L numbers that were found for an example, W its prefixes, P their tokens, R
@@ -101,7 +101,7 @@ def read_numbers(
 ) -> list[NumberDistribution]:
     """The distribution over numbers of each of E prompts, by reading about num_beams / PART prefixes of each length.
 
-    What is not read goes on as a prefix that stands for it. The further ``limits`` are those of ``search``, as in all
+    What is not read goes on as a prefix that stands for it. ``limits`` are further arguments of ``search``, as in all
     functions below.
     """
     found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
@@ -130,7 +130,7 @@ def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, *
     """Return the numbers that the model may answer, and their log probabilities with a graph, (E, L) float64 each.
 
     Several token sequences that write one number are several entries. What an example lacks is 0 with the log
-    probability -inf. ``limits`` are those of `ntl.decoding.tree.search`.
+    probability -inf. ``limits`` are arguments of `ntl.decoding.tree.search`.
     """
     values, masses = [], []
     for texts, _, ended_EW, *_ in search(model, inputs, tokens, **limits):
@@ -187,9 +187,9 @@ def expected_error(
 class Level(NamedTuple):
     """Prefixes of one length; an example has the first of the W columns, as many as it has texts.
 
-    total_EW: the log probabilities of the prefixes. ended_EW: those that an answer is one, -inf for one that is no
-    number. score_EWK: those of a token more. like: for each example, as which column each of the score_EWK of the level
-    before, flattened, goes on, -1 for none; of a ``spaced`` search alone.
+    total_EW: the log probability of each prefix. ended_EW: of each prefix as the whole answer, -inf if it is no number.
+    score_EWK: of each prefix with one more token. like: for each example, the column as which each entry of the level
+    before's flattened score_EWK goes on, -1 for none; of a ``spaced`` search alone.
     """
 
     texts: list[list[str]]
@@ -356,7 +356,7 @@ class Stepper:
         return self._forward(self.ids, self.mask, positions, logits_to_keep=1)[:, -1]
 
     def step(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor) -> Tensor:
-        """Logits (R, V) of the ``live`` prefixes: those of the step before, at ``parent``, and a token each."""
+        """Logits (R, V) of the ``live`` prefixes: prefixes of the step before, at ``parent``, and a token each."""
         if self.in_one_row:
             return self._step_in_one_row(parent_EW, token_EW, live_EW)
         row_EW = self.live_EW.flatten().cumsum(0).view_as(self.live_EW) - 1

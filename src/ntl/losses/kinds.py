@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ntl.config.settings import nearest
 from ntl.losses.rows import NumberRows, Weights, is_number
 from ntl.numbers import NumberVocabulary
 
@@ -23,7 +24,7 @@ COMMON = {"logits", "labels", "number_vocab", "ignore_index", "reduction"}
 
 @dataclass(frozen=True)
 class LossKind:
-    """A named loss function. A number loss takes its logits from `number_rows` alone, and so also accepts its result.
+    """A named loss function. The fields with a plain value stand in the line that registers it, where others read them.
 
     Attributes:
         options: The names of the keyword arguments that not every loss has; those in ``required`` have no default.
@@ -34,6 +35,8 @@ class LossKind:
         counted: ``counted(labels, number_vocab, ignore_index, **options)`` returns the mask of the positions that the
             mean is over. None stands for all labels of a base loss, and all number labels of any other.
         one_weight: Whether it knows numbers by their labels, so that these have no weights of their own beside CE's.
+        digits: Whether its number tokens must be single digits.
+        fused: For a number loss, whether it takes its logits from `number_rows` alone, and so also accepts its result.
     """
 
     name: str
@@ -46,6 +49,8 @@ class LossKind:
     target: Callable[..., Tensor | None] | None = None
     counted: Callable[..., Tensor] | None = None
     one_weight: bool = False
+    digits: bool = False
+    fused: bool = True
 
 
 _KINDS: dict[str, LossKind] = {}
@@ -70,9 +75,18 @@ def kinds() -> dict[str, LossKind]:
     return dict(sorted(_KINDS.items(), key=lambda item: (not item[1].is_base, item[0])))
 
 
+def named(name: str) -> LossKind:
+    """Return the kind of this name, or of the function of this name. Raises ValueError if there is none."""
+    known = kinds()
+    found = known.get(name) or next((each for each in known.values() if each.function.__name__ == name), None)
+    if found is None:
+        raise ValueError(f"kind {name!r} is none of {', '.join(known)}.{nearest(name, known)}")
+    return found
+
+
 def fast_kinds() -> str:
     """Name the kinds whose gradient can be computed with the loss (`Terms.knows`)."""
-    return ", ".join(name for name, kind in kinds().items() if kind.target is not None or not kind.is_base)
+    return ", ".join(name for name, kind in kinds().items() if (kind.target if kind.is_base else kind.fused))
 
 
 def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
@@ -101,15 +115,12 @@ class Terms:
 
     @classmethod
     def of(cls, kind: str, weight: float, options: Mapping[str, Any]) -> "Terms":
-        """Create the terms for kinds joined by "+", such as "was", "gce" or "gce+was_cdf".
+        """Create the terms for kinds joined by "+", such as "was" or "gce+was_cdf"; without a number loss, of weight 0.
 
         Raises ValueError for an unknown kind or option, and for kinds that cannot be joined.
         """
-        known, names = kinds(), kind.split("+")
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"kind {unknown[0]!r} is none of {', '.join(known)}")
-        chosen = [known[name] for name in names]
-        bases = [each for each in chosen if each.is_base] or [known["ce"]]
+        chosen = [named(each) for each in kind.split("+")]
+        bases = [each for each in chosen if each.is_base] or [named("ce")]
         allowed = {option for each in (*bases, *chosen) for option in each.options}
         if excess := sorted(set(options) - allowed):
             raise ValueError(
@@ -122,7 +133,8 @@ class Terms:
         numbers = [each for each in chosen if not each.is_base]
         if len(numbers) > 1 and (own := [each.name for each in numbers if each.counted is not None]):
             raise ValueError(f"{own[0]} counts numbers or rows, others count digits: they cannot be one mean")
-        return cls(_bound(bases[0], options), tuple(_bound(each, options) for each in numbers), weight)
+        terms = tuple(_bound(each, options) for each in numbers)
+        return cls(_bound(bases[0], options), terms, weight if terms else 0.0)
 
     def to(self, device: torch.device) -> "Terms":
         """Return the same terms with their constants, such as a cost matrix, on the device."""
@@ -143,9 +155,9 @@ class Terms:
 
     @property
     def knows(self) -> bool:
-        """Whether the gradient can be computed with the loss: all functions are kinds, the base with a target."""
-        base = kind_of(self.base)
-        return base is not None and base.target is not None and None not in self.kinds
+        """Whether the gradient can be computed with the loss: the base has a target, and all others are fused."""
+        base, *numbers = self.kinds
+        return base is not None and base.target is not None and all(each is not None and each.fused for each in numbers)
 
     @property
     def whole(self) -> bool:

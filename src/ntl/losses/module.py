@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ntl.losses.joint import ce_ntl, linear_ce_ntl
-from ntl.losses.kinds import Terms, kinds, moved
+from ntl.losses.kinds import Terms, kinds, moved, named
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss, SumCount
 from ntl.losses.wasserstein import squashed_cost
@@ -101,10 +101,9 @@ class NumberTokenLoss(nn.Module):
         """
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
-        known = kinds()
-        chosen = [known[name] for name in kind.split("+") if name in known]  # an unknown one raises an error below
+        chosen = [named(each) for each in kind.split("+")]
         with_distance = {each.name for each in chosen if each.distance}
-        with_cost = {name for name, each in known.items() if "cost" in each.options}
+        with_cost = {name for name, each in kinds().items() if "cost" in each.options}
         if any("point_id" in each.required for each in chosen):
             arguments.setdefault("point_id", tokenizer.get_vocab().get("."))
         if squash is not None:

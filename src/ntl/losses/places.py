@@ -109,8 +109,8 @@ def place_weighted(
     return reduce(rows.select(each * weights.where(digits, 0.0)), rows, labels, reduction)
 
 
-register("number_level", ntl_number_level, distance=False, counted=last_digits)
-register("place_weighted", place_weighted, distance=False)
+register("number_level", ntl_number_level, distance=False, digits=True, counted=last_digits)
+register("place_weighted", place_weighted, distance=False, digits=True)
 
 
 # ---- runs of digits

@@ -209,6 +209,6 @@ def transport_cost(logits_NV: Tensor, labels_N: Tensor, embedding: Tensor) -> Te
 
 register("smmd", smmd, distance=False)
 register("dist2", dist2, distance=False)
-register("digit_entropy", digit_entropy, distance=False)
-register("ntil", ntil, distance=False, counted=last_label, one_weight=True)
+register("digit_entropy", digit_entropy, distance=False, digits=True)
+register("ntil", ntil, distance=False, digits=True, counted=last_label, one_weight=True)
 register("emo", emo, is_base=True, distance=False)

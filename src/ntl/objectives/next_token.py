@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import FunctionConfig, LossConfig, ObjectiveConfig
-from ntl.config.targets import locate
-from ntl.losses import JointLoss, ce_ntl, ntl_was
+from ntl.config.kinds import SQUARED_ERROR
+from ntl.config.loss import LossConfig, ObjectiveConfig
+from ntl.losses import JointLoss, ce_ntl, cross_entropy, ntl_was, squared_error, squashed_cost
 from ntl.losses.joint import is_faster, linear_number_rows, summed
-from ntl.losses.kinds import Terms, fast_kinds
+from ntl.losses.kinds import Terms, fast_kinds, named
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, checked_weights, number_rows
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
 from ntl.models import LMHead, embedding_rows
@@ -30,29 +29,20 @@ from ntl.system.errors import UserError
 def terms_of(
     config: LossConfig, number_vocab: NumberVocabulary | None, known: Mapping[str, Any] | None = None
 ) -> Terms:
-    """Build the loss terms: the functions that the config names, with their options.
+    """Build the loss terms. ``known`` are values of options that no config can name, such as the output layer.
 
-    A cost matrix, if the config has one, is built from the values of the number tokens. Without a number term the
-    weight is 0. ``known`` are values of options without a default that the config cannot name, such as the token of
-    the decimal point. UserError: a function does not exist, or lacks such an option.
+    UserError: the kind lacks an option.
     """
-
-    def loss(function: FunctionConfig, **bound: object) -> partial[Any]:
-        found = locate(function._target_)
-        own = [each for each in signature(found).parameters.values() if each.kind == each.KEYWORD_ONLY]
-        required = {each.name for each in own if each.default is each.empty}
-        options = {name: value for name, value in (known or {}).items() if name in required} | function.options | bound
-        if lacking := sorted(required - {*options}):
-            raise UserError(f"loss={config.name}: {function._target_} needs options.{lacking[0]}; give it.")
-        return partial(found, **options)
-
-    terms = Terms(loss(config.base), weight=0.0, implementation=config.implementation)
-    if config.number is None:
-        return terms
-    bound = {}
-    if config.cost is not None and number_vocab is not None:
-        bound["cost"] = loss(config.cost)(number_vocab.token_values)
-    return replace(terms, numbers=(loss(config.number, **bound),), weight=config.weight)
+    if config.kind == SQUARED_ERROR:
+        return Terms(partial(cross_entropy), (partial(squared_error),), config.weight)
+    needed = {option for each in config.kind.split("+") for option in named(each).required}
+    options = {name: value for name, value in (known or {}).items() if name in needed} | config.options
+    if config.squash is not None and number_vocab is not None:
+        options["cost"] = squashed_cost(number_vocab.token_values, config.squash)
+    try:
+        return replace(Terms.of(config.kind, config.weight, options), implementation=config.implementation)
+    except ValueError as error:
+        raise UserError(f"loss={config.name}: {error}.") from error
 
 
 class NextToken(nn.Module):

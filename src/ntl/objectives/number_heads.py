@@ -54,7 +54,7 @@ class _NumberHead(nn.Module):
         super().__init__()
         if not terms.numbers:
             raise UserError(
-                "loss.number: this objective trains a number head and needs a function such as squared_error."
+                "loss.kind: this objective trains a number head, whose loss is squared_error; take loss=squared_error."
             )
         self.config = model.config
         self.model = model
@@ -68,7 +68,8 @@ class _NumberHead(nn.Module):
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""
-        return torch.tensor([labels.numel() * self.predicts_tokens, labels.numel()], device=labels.device)
+        count = torch.full((), labels.numel(), device=labels.device)  # a copy from the host would wait for a GPU
+        return torch.stack([count * self.predicts_tokens, count])
 
 
 class Regression(_NumberHead):

@@ -28,7 +28,7 @@ from ntl.system.errors import UserError, one_line_errors, redacted
 from ntl.system.files import regular, sha256_of, write_atomically
 
 RECORD = "record.json"
-SCHEMA = 2
+SCHEMA = 3
 DIGITS = {"metrics": 10, "curves": 6, "groups": 5}  # significant ones that the file keeps; of all else every one
 CURVE_POINTS = 200
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
@@ -191,7 +191,7 @@ def _parsed(line: str, where: str) -> RunRecord:
     try:
         schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
         if schema != SCHEMA:
-            told = "commit 3eb73725 reads it, see scripts/migrate_records.py" if schema < SCHEMA else "upgrade"
+            told = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
         record = _typed(RunRecord(**values))
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.data import FileConfig, PackagedConfig
-from ntl.config.legality import BY_PLACE, unfit_for_chat
+from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
@@ -28,6 +27,8 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
+from ntl.data.sets.file import FileConfig
+from ntl.data.sets.official import PackagedConfig
 from ntl.decoding.tree import NumberTokens, expected_error, number_masses
 from ntl.evaluation.ridge import Ridge
 from ntl.losses.places import check_digits
@@ -40,7 +41,7 @@ from ntl.objectives.masking import Masking, maskable
 from ntl.objectives.next_token import terms_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
-from ntl.system.files import sweep
+from ntl.system.files import make_once
 from ntl.system.hub import digest, origin, snapshot, weight_files, weights_digest
 from ntl.system.machine import pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -126,12 +127,14 @@ class RunParts:
         kind, size, cache = self.config.tokenizer.kind, self.config.tokenizer.vocab_size, self.data_dir / ".tokenizers"
         key = hashlib.sha256(json.dumps([self.prepared.content_key("train"), kind, size]).encode()).hexdigest()[:16]
         folder = cache / f"{self.config.dataset.name}-{kind}-{key}"
-        if not (folder / "tokenizer.json").is_file():
-            sweep(cache, ".*.part-*")
+
+        def write(new: Path) -> None:
             rows = islice(self.rows("train"), TRAINING_ROWS)
             texts = (row[name] for row in rows for name in ("question", "answer"))
-            train_tokenizer(texts, folder, kind=kind, vocab_size=size)
-        return folder
+            train_tokenizer(texts, new, kind=kind, vocab_size=size)
+
+        made = folder / "tokenizer.json"
+        return make_once(folder, lambda: folder if made.is_file() else None, write, self.say, "write a tokenizer to")
 
     @cached_property
     def chat(self) -> Chat | None:
@@ -233,7 +236,7 @@ class RunParts:
             head: Any = self.model.get_output_embeddings()
             known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight}
         terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
-        if loss.number and not loss.cost and vocab and vocab.is_wide:
+        if terms.numbers and loss.squash is None and vocab and vocab.is_wide:
             self.say(
                 f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
                 f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
@@ -285,7 +288,7 @@ class RunParts:
         try:
             rows = embedding_rows(self.model)
             found = NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
-            if (number := self.config.loss.number) and number._target_.endswith(BY_PLACE):
+            if any(each.digits for each in self.config.loss.kinds):
                 check_digits(found)
             return found
         except ValueError as error:

@@ -21,7 +21,7 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
-from ntl.results.readings import compare_readings, regression_heads
+from ntl.results.readings import comparison, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
@@ -191,7 +191,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         write_record(folder / RECORD, record)
         for line in (
             *summary(record, splits, "@paper" if config.paper_compat else ""),
-            *compare_readings(*_beside_heads(config, record, folder)),
+            *_compared(config, record, folder),
         ):
             say(line)
         say(f"Record: {folder / RECORD}")
@@ -200,10 +200,11 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     return folder / RECORD
 
 
-def _beside_heads(config: Config, record: RunRecord, folder: Path) -> tuple[list[str], list[RunRecord]]:
-    """A run, and those of regression heads on the same data, for their table."""
+def _compared(config: Config, record: RunRecord, folder: Path) -> list[str]:
+    """What a run with several decodings says beside those of regression heads on the same data."""
     heads = regression_heads([record], folder.parent) if config.beside else []
-    return [f"loss={config.loss.name}", *["regression head"] * len(heads)], [record, *heads]
+    names = [f"loss={config.loss.name}", *["regression head"] * len(heads)]
+    return comparison(names, [record, *heads]) if config.beside else []
 
 
 def _check_parts(parts: "RunParts") -> None:
@@ -287,7 +288,7 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             from ntl.training.predictor import add_readings  # here, because it imports torch
 
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
-            for line in compare_readings(*_beside_heads(config, read_record(record_path), folder)):
+            for line in _compared(config, read_record(record_path), folder):
                 say(line)
     else:
         say(f"{record_path}: this run is finished already; remove its folder to repeat it.")

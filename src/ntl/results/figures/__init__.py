@@ -12,11 +12,11 @@ from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
 TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
-FIGURES = {
-    **{each.__name__: each for each in (paper.figure1b, paper.figure2, paper.figure3, paper.figure4)},
-    **{each.__name__: each for each in (paper.figureA1, paper.figureA2, paper.figureA4, ours.effects)},
-    **{each.__name__: each for each in (ours.hour_losses, ours.plateau, ours.when, ours.needle, ours.speculative)},
-}
+_FUNCTIONS = (
+    *(paper.figure1b, paper.figure2, paper.figure3, paper.figure4, paper.figureA1, paper.figureA2, paper.figureA4),
+    *(ours.effects, ours.needle, ours.speculative),
+)
+FIGURES = {function.__name__: function for function in _FUNCTIONS}
 
 
 def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[Path]:
@@ -24,7 +24,7 @@ def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[
     page, *sections = TEMPLATE.read_text(encoding="utf-8").split("## ")
     source, paths, missing = Source(records, results), list[Path](), ""
     for section in sections:
-        title, files = section.partition("\n")[0], re.findall(r"\[(?:pdf|png|svg)\]\((.+?)\)", section)
+        title, files = section.partition("\n")[0], re.findall(r"\[(?:pdf|png)\]\((.+?)\)", section)
         try:
             with style(), one_line_errors("draw into", folder):
                 figure, words = FIGURES[files[0].partition(".")[0]](source)
