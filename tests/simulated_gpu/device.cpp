@@ -146,7 +146,8 @@ const std::unordered_set<std::string> WAITS = {
 };
 
 bool copies_and_waits(const torch::jit::Stack& arguments) {
-  return arguments[0].toTensor().device() != arguments[1].toTensor().device() && !arguments[2].toBool();
+  const Tensor &to = arguments[0].toTensor(), &from = arguments[1].toTensor();
+  return to.device() != from.device() && from.numel() && !arguments[2].toBool();
 }
 
 // Indices of the CPU are copied, and a mask becomes indices, unless one value is written wherever it is true.

@@ -36,7 +36,14 @@ CHOICES: dict[str, list[str]] = {
 }
 IN_BF16 = ["loss=gce_ntl_was", "model=t5_tiny", "model=xval_tiny", "objective=mtp", "decoding=expectation"]
 CHOICES |= {f"{name} trainer.bf16=true": CHOICES[name] for name in [*IN_BF16, "loss.implementation=linear"]}
-ALLOWED = 2
+# How often a step may wait for the host, all in all and in lines of ours. transformers reads whether a mask hides
+# anything: once or twice a step.
+ALLOWED = {
+    "loss=expected_error": (6, 4),  # labels; whether the loss is finite; the tree; whether it has a number for each row
+    "loss.implementation=linear": (2, 1),  # it drops the ignored rows before the product
+    "model=t5_tiny_regression": (5, 0),  # transformers finds the end tokens
+    "model=granite_moe_tiny": (13, 0),  # torch reads on the host, in float32, how many rows each expert has
+}
 
 
 @pytest.fixture
@@ -66,17 +73,20 @@ def waits(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return trained
 
 
+def check(found: list[str], total: int = 2, ours: int = 0) -> None:
+    assert len([line for line in found if line.startswith("ntl/")]) <= ours, found
+    assert len(found) <= total, found
+
+
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice(choice: str, waits: Callable[..., list[str]]) -> None:
-    found = waits(*NUMBERS, *choice.split(), *CHOICES[choice])
-    print(f"\nWAITS {len(found)} {choice}", *found, sep="\n  ")
+    check(waits(*NUMBERS, *choice.split(), *CHOICES[choice]), *ALLOWED.get(choice.split()[0], ()))
 
 
 def test_plain_text(waits: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(f"Day {day}: {day % 7} ships came." for day in range(60)))
     own = ["dataset=text", f"dataset.path={tmp_path / 'text.txt'}", "trainer.max_input_length=24"]
-    found = waits(*own)
-    print(f"\nWAITS {len(found)} text", *found, sep="\n  ")
+    check(waits(*own))
 
 
 def test_a_tensor_left_on_the_cpu_raises(waits: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

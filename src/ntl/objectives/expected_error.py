@@ -27,13 +27,15 @@ class ExpectedError(NextToken):
 
     The prompt of a row is its input, of a decoder up to the first label. The number term of the result is the sum of
     these errors, and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are
-    the functions of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
+    the functions of `ntl.decoding.expected_error` with their other arguments, of which ``tokens`` are those of numbers.
     """
 
     def __init__(self, config: ExpectedErrorConfig, *, tokens: Any, masses: Any, error: Any, **given: Any) -> None:
         super().__init__(config, **given)
         self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
         self.number_weight = config.weight
+        # The labels that were read last, their version, which writing over them changes, and their numbers.
+        self.read: tuple[Tensor, int, dict[int, float]] | None = None
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no weights of labels
@@ -50,11 +52,12 @@ class ExpectedError(NextToken):
         targets = self._targets(labels)
         errors_B = joint.total.new_zeros(len(labels))
         if targets and joint.total.isfinite().all():  # a trainer stops at another one
-            rows = torch.tensor([*targets], device=labels.device)
+            rows = torch.tensor([*targets]).to(labels.device, non_blocking=True)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows], rows, read)
             values, log_masses = self.masses(self.model, prompts)
             try:
-                errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
+                numbers_E = torch.tensor([*targets.values()], dtype=values.dtype)
+                errors_E = self.error(values, log_masses, numbers_E.to(values.device, non_blocking=True))
             except ValueError as error:
                 raise UserError(f"objective.num_beams={self.settings.num_beams} objective.grid: {error}.") from error
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
@@ -65,19 +68,22 @@ class ExpectedError(NextToken):
 
     def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the labels, and the first label of each row whose answer is a number, (B, T) each."""
-        labelled = labels != IGNORE_INDEX
-        is_number = torch.zeros_like(labelled[:, :1])
-        is_number[[*self._targets(labels)]] = True
-        return labelled, labelled & (labelled.cumsum(-1) == 1) & is_number
+        labelled, targets = labels != IGNORE_INDEX, self._targets(labels)
+        is_number = torch.tensor([row in targets for row in range(len(labels))]).to(labels.device, non_blocking=True)
+        return labelled, labelled & (labelled.cumsum(-1) == 1) & is_number.unsqueeze(-1)
 
     def _targets(self, labels: Tensor) -> dict[int, float]:
         """Return the number that the labels of each row write; a row whose labels write none is left out."""
+        version = -1 if labels.is_inference() else labels._version
+        if self.read is not None and self.read[0] is labels and self.read[1] == version:
+            return self.read[2]  # to read them again would wait for a GPU
         found = {}
         for row, ids in enumerate(labels.tolist()):
             answer = [each for each in ids if each != IGNORE_INDEX and each not in self.tokens.end_ids]
             number = parse_number("".join(self.pieces.get(each, "?") for each in answer).strip())
             if number is not None:
                 found[row] = float(number)
+        self.read = labels, version, found
         return found
 
     def _read_once(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:

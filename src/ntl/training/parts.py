@@ -29,7 +29,8 @@ from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.data.sets.file import FileConfig
 from ntl.data.sets.official import PackagedConfig
-from ntl.decoding.tree import NumberTokens, expected_error, number_masses
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
 from ntl.losses.places import check_digits
 from ntl.models.interface import end_ids
