@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2438, "objectives": 1246, "training": 3086, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3916, "decoding": 1533, "evaluation": 1387, "results": 2768, "launch": 593, "benchmarks": 607},
+    **{"losses": 2428, "objectives": 1246, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3916, "decoding": 1533, "evaluation": 1387, "results": 2722, "launch": 593, "benchmarks": 607},
     **{"config": 2307, "system": 580},
 }
 MAX_FILES = 136

@@ -18,7 +18,7 @@ def block(*rows: RowSpec, **changes) -> BlockSpec:
 
 
 def plan(row: RowSpec, **changes):
-    return plan_block(block(row, **changes), "tiny", "here")[0]
+    return plan_block(block(row, **changes), "tiny")[0]
 
 
 def test_a_record_belongs_to_the_row_with_its_overrides_whatever_its_name(make_record) -> None:
@@ -43,12 +43,6 @@ def test_a_record_is_decoded_as_its_row_says(make_record) -> None:
     assert row_records(plan(asks, columns=columns), [record]) == {}
     assert row_records(plan(asks, columns=columns[:1]), [record]) == {1: record}
     assert row_records(plan(RowSpec(label="CE", overrides=["loss=ce", "decoding=beam"])), [record]) == {}
-
-
-def test_an_override_is_a_key_and_a_value() -> None:
-    for word, message in (("~decoding", "not 'key=value'"), ("+a=1", "not 'key=value'"), ("loss=ce", "set twice")):
-        with pytest.raises(UserError, match=rf"^here: X: .*{message}"):
-            plan(RowSpec(label="X", overrides=["loss=ce", word]))
 
 
 def test_scales_replace_add_and_select(make_record) -> None:

@@ -209,11 +209,6 @@ def effect(
     return Effect(column, summary, ratio, math.log1p(band) if ratio or logged else band * fmean(rates or [0.0]))
 
 
-def with_outcome(found: Mapping[str, Effect], *outcomes: Outcome) -> list[str]:
-    """The names whose effect says one of these of being better."""
-    return [name for each in outcomes for name in found if found[name].outcome() is each]
-
-
 def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:
     """Whether the whole 95 % interval of the baseline is better than a heuristic."""
     found = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)

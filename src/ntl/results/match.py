@@ -10,7 +10,7 @@ from ntl.config.folders import choices
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.kinds import loss_choice
 from ntl.evaluation.metrics import REFERENCES
-from ntl.results.effects import Effect, Seeds, Summary, effect, summarize
+from ntl.results.effects import Seeds, Summary, summarize
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
@@ -26,8 +26,7 @@ class Row:
 
     ``pins`` lack what a command line added. ``readings``: the decodings beside its own that its columns print.
     ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
-    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``learnt`` is False where the mean
-    is no better than that of the best constant answer, at the table's endpoint.
+    ``values``: metric -> seed -> value; a constant row has the scores of its answer.
     """
 
     spec: RowSpec
@@ -38,7 +37,6 @@ class Row:
     place: str = ""
     records: dict[int, RunRecord] = field(default_factory=dict)
     values: dict[str, Seeds] = field(default_factory=dict)
-    learnt: bool | None = None
 
     @property
     def name(self) -> str:
@@ -62,10 +60,6 @@ class Row:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
         return summarize(list(self.values[column.metric].values()))
 
-    def over(self, base: "Row", column: ColumnSpec) -> Effect | None:
-        """The effect in a column over the seeds of both, None where they share none."""
-        return effect(column, [base.values[column.metric]], [self.values[column.metric]])
-
 
 def by_seed(metric: str, records: Mapping[int, RunRecord]) -> Seeds:
     """A metric in the records that have it, by seed; None where it is undefined."""
@@ -84,22 +78,11 @@ def computing(overrides: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def _matched(overrides: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(word for word in overrides if override_key(word).split(".")[0] not in NOT_COMPUTED_WITH)
+    kept = (word for word in overrides if override_key(word).split(".")[0] not in NOT_COMPUTED_WITH)
+    return frozenset(f"loss={loss_choice(word[5:])}" if word.startswith("loss=") else word for word in kept)
 
 
-def _pins(overrides: Iterable[str], where: str) -> dict[str, str]:
-    pins: dict[str, str] = {}
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or override_key(override) != key:
-            raise UserError(f"{where}: the override {override!r} is not 'key=value'")
-        if key in pins:
-            raise UserError(f"{where}: {key} is set twice")
-        pins[key] = loss_choice(value) if key == "loss" else value
-    return pins
-
-
-def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = ()) -> list[Row]:
+def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[Row]:
     """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
     if (part := block.scales.get(scale)) is None:
         return []
@@ -114,7 +97,7 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
             place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
             words = [part.replace.get(word, word) for word in words]
             seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
-            pins = _pins(words, f"{where}: {spec.label}")
+            pins = {key: value for key, _, value in (word.partition("=") for word in words)}
             wanted = frozenset(readings if "beside" in pins else ())
             rows.append(Row(named, (*words, *added), pins, seeds, wanted, place))
     return rows
@@ -124,8 +107,7 @@ def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[Row]]]
     """Every block of a table that exists at a scale, with its rows. UserError where no block has that scale."""
     if scale not in spec.scales:
         raise UserError(f"table {spec.name!r} has no scale {scale!r}: choose from {', '.join(spec.scales)}")
-    where = f"config/table/{spec.name}.yaml"
-    return [(block, plan_block(block, scale, where, spec.added)) for block in spec.blocks if scale in block.scales]
+    return [(block, plan_block(block, scale, spec.added)) for block in spec.blocks if scale in block.scales]
 
 
 def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -> list[list[str]]:

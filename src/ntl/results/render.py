@@ -113,7 +113,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _page_row(row: Row, block: Block) -> str:
     label = _wrapped(row.spec.label, LABEL_WIDTH)
-    if row.learnt is False:
+    if block.is_unlearnt(row):
         label += ["*no better than*", "*a constant*"]
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
@@ -137,7 +137,7 @@ def _page_block(block: Block) -> list[str]:
             lines.append(line([title, *[""] * len(headers)]))
         lines.append(_page_row(row, block))
     legend = "Mean ± standard deviation over seeds; for n = 2 both values."
-    if any(row.learnt is False for row in block.rows):
+    if any(map(block.is_unlearnt, block.rows)):
         legend += f" No better than a constant answer: in {block.endpoint.header}."
     return [*lines, "", legend, "", *(f"- {escape(each)}" for each in block.warnings), *[""] * bool(block.warnings)]
 

@@ -14,7 +14,6 @@ from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
 TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
-MOST_COLUMNS = 6  # of numbers, on a page
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
@@ -139,14 +138,10 @@ class BlockSpec:
             column.header = column.header or (f"{given}, {reading}" if reading else given)
 
     def _faults(self) -> Iterator[str]:
-        metrics, groups = [column.metric for column in self.columns], {row.group for row in self.rows}
-        if len(set(metrics)) < len(metrics):
-            yield "columns: a metric is listed twice"
-        if sum(not column.details for column in self.columns) > MOST_COLUMNS:
-            yield f"columns: more than {MOST_COLUMNS} to show: mark the others details: true"
+        groups = {row.group for row in self.rows}
         for scale, part in self.scales.items():
-            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-                yield f"scales.{scale}.seeds: give at least one seed and none twice"
+            if not part.seeds:
+                yield f"scales.{scale}.seeds: give at least one seed"
             yield from (f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds})
             yield from (f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups)
 
@@ -223,13 +218,12 @@ def load_table_spec(name: str) -> TableSpec:
     spec.name = path.stem
     for scale in spec.scales:
         primary, where = spec.primary_at.get(scale, spec.primary), f"{path}: primary at scale {scale!r}"
-        part = check_pair(primary, spec, where).scales.get(scale)
+        block = check_pair(primary, spec, where)
+        part = block.scales.get(scale)
         if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
-        columns = {column.metric: column.details for column in spec.blocks[primary.block].columns}
         for metric in filter(None, (primary.metric, primary.against_metric, primary.assay)):
-            if columns.get(metric, True):
-                raise UserError(f"{where}: {metric!r} is no shown column")
+            column_of(block, metric, where)
     if (numbers := PAPER_FOLDER / path.name).is_file():
         _attach(spec, numbers)
     return spec

@@ -1,6 +1,7 @@
 """A table computed from run records: rows, differences and a finding, and nothing of how it is written."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -11,7 +12,7 @@ from ntl.results.effects import Effect, Groups, Outcome, Seeds, beats, effect
 from ntl.results.match import NOT_COMPUTED_WITH, Row, by_seed, computing, plan_table, row_records
 from ntl.results.notes import heading, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
+from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, column_of, load_table_spec
 
 Line = dict[str, Any]  # of the CSV
 Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
@@ -23,7 +24,7 @@ class Block:
     """One data set's part of a table.
 
     ``lines`` are those of the CSV that follow the cells: differences and notes. ``warnings`` are also on the page.
-    ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
+    ``endpoint`` is the column of the primary comparison, or the block's first.
     """
 
     spec: BlockSpec
@@ -31,6 +32,13 @@ class Block:
     lines: list[Line]
     warnings: list[str]
     endpoint: ColumnSpec
+
+    def is_unlearnt(self, row: Row) -> bool:
+        """Whether the mean is no better than that of the best constant answer, at the endpoint."""
+        sign, mean = self.endpoint.better.value, row.summary(self.endpoint).mean
+        constants = [each.summary(self.endpoint).mean for each in self.rows if each.is_heuristic]
+        best = max((sign * value for value in constants if value is not None), default=-math.inf)
+        return bool(row.overrides and sign and mean is not None and sign * mean <= best)
 
     @property
     def shown(self) -> list[ColumnSpec]:
@@ -102,17 +110,16 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     plans, wanted, blocks = plan_table(spec, scale), spec.primary_at.get(scale, spec.primary), list[Block]()
     primary, finding = None, ""
     for block, rows in plans:
-        named, pair, lines = block is spec.blocks[wanted.block], None, list[Line]()
-        endpoint = next(each for each in block.columns if not named or each.metric == wanted.metric)
         _fill(rows, block.columns, records)
-        mark_learnt(endpoint, rows)
-        if named:
+        pair, lines, endpoint = None, list[Line](), block.columns[0]
+        if block is spec.blocks[wanted.block]:
+            endpoint = column_of(block, wanted.metric, spec.name)
             pair, primary, finding = find_primary(wanted, block, scale, rows)
             if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
                 lines.append(effect_line(primary, *pair, primary=True))
                 pair = None
         warned = [*warnings(block, scale, rows, computing(spec.added))]
-        lines += differences(block.columns, rows, pair, endpoint.metric)
+        lines += differences(block.columns, rows, pair, wanted.metric)
         lines += [{"kind": "note", "text": text} for text in (*warned, " ".join(block.note.split())) if text]
         shown = [row for row in rows if not row.spec.constant or any(row.values.values())]
         blocks.append(Block(block, shown, lines, warned, endpoint))
@@ -130,15 +137,6 @@ def _fill(rows: Sequence[Row], columns: Sequence[ColumnSpec], records: Sequence[
         key = f"{name if reading in readings else column.metric}:{row.spec.constant}"
         values = constant_values(key, every) if row.spec.constant else by_seed(column.metric, row.records)
         row.values[column.metric] = values
-
-
-def mark_learnt(endpoint: ColumnSpec, rows: Sequence[Row]) -> None:
-    """Say of each row whether its mean is better than every constant answer, as far as there are such."""
-    sign, means = endpoint.better.value, {row: row.summary(endpoint).mean for row in rows}
-    constants = [sign * mean for row, mean in means.items() if row.is_heuristic and mean is not None]
-    for row, mean in means.items():
-        if row.overrides and mean is not None and constants and sign:
-            row.learnt = sign * mean > max(constants)
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
@@ -180,11 +178,11 @@ def differences(
         other = base.spec.role is role and row is not base and row.overrides and row.spec.group == base.spec.group
         if other and (role is Role.baseline or (row.spec.role is Role.ntl and settings[row] == settings[base])):
             pairs[base, row] = None
-    return [
-        effect_line(gap, base, row, primary=(base, row) == primary and column.metric == endpoint)
-        for (base, row), column in product(pairs, columns)
-        if column.better is not Better.neither and (gap := row.over(base, column))
-    ]
+    lines, scored = list[Line](), [column for column in columns if column.better is not Better.neither]
+    for (base, row), column in product(pairs, scored):
+        if gap := effect(column, [base.values[column.metric]], [row.values[column.metric]]):
+            lines.append(effect_line(gap, base, row, (base, row) == primary and column.metric == endpoint))
+    return lines
 
 
 def rows_by_label(groups: Sequence[str], block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[dict[str, Row]]:
@@ -234,8 +232,9 @@ def find_primary(
     spec: PrimarySpec, block: BlockSpec, scale: str, rows: Sequence[Row]
 ) -> tuple[Pair, Effect | None, str]:
     """The rows of the primary comparison, its effect, and one sentence on what it says."""
-    columns, heuristics = {column.metric: column for column in block.columns}, block.scales[scale].heuristics
-    endpoint, gate = columns[spec.metric], columns[spec.against_metric or spec.metric]
+    endpoint, gate, assay = (
+        column_of(block, metric or spec.metric, scale) for metric in (spec.metric, spec.against_metric, spec.assay)
+    )
     groups, less = (rows_by_label(each, block, scale, rows) for each in (spec.groups, [spec.less] * bool(spec.less)))
     pairs, taken = ([(each[spec.against], each[spec.row]) for each in part] for part in (groups, less))
     runs, others = ([(base.records, row.records) for base, row in part] for part in (pairs, taken))
@@ -247,13 +246,13 @@ def find_primary(
         header = header.partition(", ")[0]
     if found is None:
         return pairs[0], None, f"No run of a common seed of {first} and {second} yet."
-    outcome, heuristic = outcome_of(found, gate, [*groups, *less], heuristics)
+    outcome, heuristic = outcome_of(found, gate, [*groups, *less], block.scales[scale].heuristics)
     why = f"the baseline does not beat {heuristic}"
     if spec.assay and outcome is not Outcome.not_run:
-        shown = effect(columns[spec.assay], *sides(spec.assay, spec.assay, runs))
+        shown = effect(assay, *sides(spec.assay, spec.assay, runs))
         if shown is None or shown.gain is None or shown.gain[0] <= 0:
             outcome, said = Outcome.not_testable, shown.short if shown else "no run"
-            why = f"{spec.row} does not beat {spec.against} in {columns[spec.assay].words} ({said})"
+            why = f"{spec.row} does not beat {spec.against} in {assay.words} ({said})"
     within = "; ".join(dict.fromkeys(row.spec.group for _, row in pairs))
     if less:
         first, second, within = f"{first} over {second}, {within},", spec.less, ""

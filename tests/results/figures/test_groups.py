@@ -73,5 +73,3 @@ def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_p
     assert np.isnan(shown[5]).all()  # one of the two seeds does not know it
     assert image.get_clim() == (0, 70)
     assert words["seeds"] == "2 seeds"
-    # 30 % of the probability lies four digits off; the rows of digits that are never right are left out.
-    assert words["findings"] == "noisy numbers: CE 70.0% and 1.20. multiplication: CE 70.0% and 1.20."

@@ -5,18 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.folders import CONFIG_DIR
-from ntl.results.figures import ours, paper
 from ntl.results.figures.draw import NoRuns, Source, style, write
+from ntl.results.figures.functions import FIGURES
 from ntl.results.record import RunRecord
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
 TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
-_FUNCTIONS = (
-    *(paper.figure1b, paper.figure2, paper.figure3, paper.figure4, paper.figureA1, paper.figureA2, paper.figureA4),
-    *(ours.effects, ours.needle, ours.speculative),
-)
-FIGURES = {function.__name__: function for function in _FUNCTIONS}
 
 
 def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[Path]:

@@ -55,7 +55,7 @@ class Source:
 
     def runs(self, table: str, scale: str, labels: Sequence[str] = THREE, block: int = 0, group: str = "") -> Runs:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""
-        plans = plan_block(table_spec(table).blocks[block], scale, table)
+        plans = plan_block(table_spec(table).blocks[block], scale)
         rows = {row.spec.label: row for row in plans if row.pins and row.spec.group == group}
         found = {rows[label].pins.get("loss", ""): row_records(rows[label], self.records) for label in labels}
         if not any(found.values()):
