@@ -164,8 +164,8 @@ def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatc
     monkeypatch.setattr(Dataset, "map", kept)
     data.map_datasets(6, tokenizer, str(tmp_path))
     data.tokenize(6, tokenizer, str(tmp_path / "ours"))
-    (folder,) = (each for each in (tmp_path / "ours").iterdir() if each.is_dir())
-    ours = EncodedDataset(folder)
+    (file,) = (tmp_path / "ours").rglob("ids.arrow")
+    ours = EncodedDataset(file.parent)
     assert [row["question_ids"].tolist() for row in ours] == made[0]["input_ids"][:]
     assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
 

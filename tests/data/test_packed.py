@@ -1,54 +1,66 @@
 """Documents end to end in examples of equal length."""
 
-import pickle
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
+from datasets import Dataset
+from given import characters
 
+from ntl.data import encode
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
-from ntl.data.encode import Block, write_encoded
-from ntl.data.encoded import Packed
+from ntl.data.encode import encode_dataset
+from ntl.data.encoded import EncodedDataset
 
-END = 9
-
-
-def write(folder: Path, documents: list[list[int]]) -> Path:
-    """As the documents are encoded: without a question, and with an end token."""
-    flat = [token for ids in documents for token in [*ids, END]]
-    sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
-    folder.mkdir()
-    block = Block(sizes, {"tokens": np.array(flat, dtype=np.uint16)}, {})
-    write_encoded(folder, [block], {"dtype": "<u2", "has_values": False})
-    return folder
+END, ONE = 1, 4  # the ids of the end token and of "1"
+TEXTS = ["123", "4", "56"]
 
 
-def read(packed: Packed) -> list[tuple[list[int], list[int]]]:
-    return [
-        (each["question_ids"].tolist(), each["answer_ids"].tolist())
-        for each in map(packed.__getitem__, range(len(packed)))
-    ]
+def packed(folder: Path, length: int, texts: list[str] = TEXTS, **settings: Any) -> EncodedDataset:
+    rows = [{"question": "", "answer": text, "weight": str(at)} for at, text in enumerate(texts)]
+    settings = {"key": "k", "cache_dir": folder, "decoder_only": True, "max_length": length, **settings}
+    return encode_dataset(lambda place: Dataset.from_list(rows), characters(), packed=True, **settings)
 
 
-def test_by_hand(tmp_path: Path) -> None:
-    packed = Packed(write(tmp_path / "x", [[1, 2, 3], [4], [5, 6]]), 4, END)
-    assert read(packed) == [([END], [1, 2, 3, END]), ([END], [4, END, 5, 6]), ([6], [END])]
-    assert [packed.documents(index) for index in range(3)] == [(0, [4]), (1, [2, 2]), (2, [1])]
-    assert packed.lengths(np.arange(3)).tolist() == [5, 5, 2]
-    assert packed.about == {
-        **{"truncated": 0, "unknown": 0, "longest_question": 1, "longest_answer": 4, "longest_example": 5}
-    }
-    assert CausalCollator(0).longest_input(packed.about) == 4
-    assert read(pickle.loads(pickle.dumps(packed))) == read(packed)
-    alone = Packed(packed.folder, 1, END)  # as long as a token
-    stream = [1, 2, 3, END, 4, END, 5, 6, END]
-    assert read(alone) == [([before], [label]) for before, label in zip([END, *stream], stream, strict=False)]
-    assert [alone.documents(index) for index in range(9)] == [(n, [1]) for n in (0, 0, 0, 0, 1, 1, 2, 2, 2)]
-    for index in (-1, 3):
-        with pytest.raises(IndexError):
-            packed[index]
-    batch = CausalCollator(0)([packed[index] for index in range(3)])
-    assert batch["input_ids"].tolist() == [[END, 1, 2, 3], [END, 4, END, 5], [6, 0, 0, 0]]
-    assert batch["labels"].tolist() == [[1, 2, 3, END], [4, END, 5, 6], [END, *[IGNORE_INDEX] * 3]]
+def read(found: EncodedDataset) -> list[tuple[list[int], list[int]]]:
+    """Of each example the token before its labels, and these; digits as numbers, the end token as 0."""
+
+    def digits(ids: Any) -> list[int]:
+        return [max(int(token) - ONE + 1, 0) for token in ids]
+
+    return [(digits(each["question_ids"]), digits(each["answer_ids"])) for each in found]
+
+
+@pytest.mark.parametrize("chunk", [5000, 1, 2])
+def test_by_hand(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "CHUNK", chunk)
+    found = packed(tmp_path, 4)
+    assert read(found) == [([0], [1, 2, 3, 0]), ([0], [4, 0, 5, 6]), ([6], [0])]
+    assert [found[at]["documents"].tolist() for at in range(3)] == [[0, 4], [1, 2, 2], [2, 1]]
+    assert found.lengths(range(3)).tolist() == [5, 5, 2]
+    longest = {"longest_question": 1, "longest_answer": 4, "longest_example": 5}
+    assert found.about == {"truncated": 0, "unknown": 0, **longest}
+    assert CausalCollator(0).longest_input(found.about) == 4
+    batch = CausalCollator(0)([found[at] for at in range(3)])
+    first, second = ([ONE + digit for digit in digits] for digits in ((0, 1, 2), (4, 5)))
+    assert batch["input_ids"].tolist() == [[END, *first], [END, ONE + 3, END, second[0]], [second[1], 0, 0, 0]]
+    assert batch["labels"].tolist() == [[*first, END], [ONE + 3, END, *second], [END, *[IGNORE_INDEX] * 3]]
     # Nothing but the end of the split is padded, and documents are not masked from each other.
     assert batch["attention_mask"].tolist() == [[1] * 4, [1] * 4, [1, 0, 0, 0]]
+
+
+def test_examples_as_long_as_a_token_and_as_all_documents(tmp_path: Path) -> None:
+    stream = [1, 2, 3, 0, 4, 0, 5, 6, 0]
+    alone = packed(tmp_path, 1)
+    assert read(alone) == [([before], [label]) for before, label in zip([0, *stream], stream, strict=False)]
+    assert [alone[at]["documents"].tolist() for at in range(9)] == [[n, 1] for n in (0, 0, 0, 0, 1, 1, 2, 2, 2)]
+    assert read(packed(tmp_path, 9)) == read(packed(tmp_path, 99)) == [([0], stream)]
+    for index in (-1, 9):
+        with pytest.raises(IndexError):
+            alone[index]
+
+
+def test_weights_and_what_is_unknown_stay_with_their_labels(tmp_path: Path) -> None:
+    found = packed(tmp_path, 4, ["12", "x345", "6"], weighted=True)
+    assert [found[at]["answer_weights"].tolist() for at in range(3)] == [[0, 0, 0, 1], [1, 1, 1, 1], [2, 2]]
+    assert found.about["unknown"] == 1

@@ -15,6 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import datasets
+
 from ntl.benchmarks.timing import Row
 from ntl.data.encode import encode_dataset
 from ntl.tokenizers import load_tokenizer
@@ -35,19 +37,20 @@ def made_up_pairs(count: int) -> Iterator[dict[str, str]]:
 
 def tokenize(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
     """Ours, as a run does it on first use: pairs and seconds."""
-    loaded, options = load_tokenizer(tokenizer, kind="digit"), {"decoder_only": False, "max_length": 512}
-    started = time.perf_counter()
-    encode_dataset(lambda: made_up_pairs(pairs), loaded, key=str(pairs), cache_dir=Path(folder), **options)
+    data, loaded = _written(pairs, folder), load_tokenizer(tokenizer, kind="digit")
+    options, started = {"decoder_only": False, "max_length": 512}, time.perf_counter()
+    encode_dataset(lambda place: data, loaded, key=str(pairs), cache_dir=Path(folder), **options)
     return pairs, time.perf_counter() - started
+
+
+def _written(pairs: int, folder: str) -> Any:
+    datasets.disable_progress_bars()
+    return datasets.Dataset.from_generator(made_up_pairs, cache_dir=folder, gen_kwargs={"count": pairs})
 
 
 def map_datasets(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
     """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in its Rust threads."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    loaded, pairs = load_tokenizer(tokenizer, kind="digit"), min(pairs, MAP_PAIRS)
-    data: Any = datasets.Dataset.from_generator(made_up_pairs, cache_dir=folder, gen_kwargs={"count": pairs})
+    data, loaded = _written(min(pairs, MAP_PAIRS), folder), load_tokenizer(tokenizer, kind="digit")
 
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
         texts = {"input_ids": batch["question"], "labels": batch["answer"]}
@@ -55,14 +58,11 @@ def map_datasets(pairs: int, tokenizer: str, folder: str) -> tuple[int, float]:
 
     started = time.perf_counter()
     data.map(encode, batched=True, remove_columns=data.column_names, load_from_cache_file=False)
-    return pairs, time.perf_counter() - started
+    return len(data), time.perf_counter() - started
 
 
 def compare_stages(sizes: list[int], tokenizer: str, scratch: Path) -> Iterator[Row]:
-    """Yield a row for each size and stage, each in a process of its own.
-
-    Memory is the peak of its anonymous memory: files that are mapped are the system's to drop, and do not count.
-    """
+    """Yield a row for each size and stage, each in a process of its own, with its peak of anonymous memory."""
     scratch.mkdir(parents=True, exist_ok=True)
     stages = {"tokenize": tokenize, "datasets.map, threads": map_datasets}
     for size, (name, stage) in product(sizes, stages.items()):
