@@ -1,25 +1,25 @@
 """Token ids and values: by hand, against the tokenizer that a user would call, and when those on disk are reused."""
 
 import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
-from given import MAKES as GIVEN
+from datasets import Dataset
 from given import characters
-from hypothesis import given
-from hypothesis import strategies as st
-from test_load_published import MAKES, save
-from tokenizers import Tokenizer, normalizers
+from tokenizers import normalizers
 
 from ntl.config import UserError
 from ntl.data import encode
 from ntl.data.dataset import Example
-from ntl.data.encode import WordEncoder, encode_dataset, encode_rows
+from ntl.data.encode import encode_dataset, encode_rows
 from ntl.data.encoded import EncodedDataset
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import text_backend
 
 PARTS = ("question", "answer")
 ROWS = [
@@ -31,7 +31,7 @@ ROWS = [
 
 def _encode(folder: Path, rows: Any = ROWS, tokenizer: Any = None, **changes: Any) -> EncodedDataset:
     usual = {"cache_dir": folder, "key": "k", "decoder_only": True, "max_length": 64}
-    return encode_dataset(lambda: rows, tokenizer or characters(), **{**usual, **changes})
+    return encode_dataset(lambda place: Dataset.from_list(rows), tokenizer or characters(), **{**usual, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
     return tuple(tokenizer.convert_ids_to_tokens(example[name].tolist()) for name in ("question_ids", "answer_ids"))
 
 
-def test_token_ids_by_hand(tmp_path: Path) -> None:
+def test_by_hand(tmp_path: Path) -> None:
     dataset = _encode(tmp_path)
     assert [len(each) for each in (dataset, dataset.first(2), dataset.first(0))] == [3, 2, 3]
     assert _texts(dataset[1]) == _texts(pickle.loads(pickle.dumps(dataset))[1])
@@ -55,10 +55,9 @@ def test_token_ids_by_hand(tmp_path: Path) -> None:
     longest = {"longest_question": 5, "longest_answer": 3, "longest_example": 8}
     assert dataset.about == {"truncated": 0, "unknown": 1, **longest}
     assert dataset.lengths(np.array([2, 0])).tolist() == [2 + 2, 4 + 2]
-    assert (dataset.tokens.dtype, dataset.offsets.dtype) == (np.uint16, np.int64)
+    assert dataset[0]["answer_ids"].dtype == np.uint16
     with pytest.raises(IndexError):
         dataset[3]
-    assert len(_encode(tmp_path, [], key="nothing")) == 0
     encoder = _encode(tmp_path, decoder_only=False)  # which reads its end token
     assert _texts(encoder[0]) == (["1", "+", "2", "=", "</s>"], ["3", "</s>"])
     cut = _encode(tmp_path, max_length=2)  # a long question loses its beginning
@@ -74,13 +73,13 @@ def test_a_question_without_a_token_is_one_line() -> None:
 
 
 def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
-    def no_rows() -> list[Any]:
+    def no_rows(place: Path) -> Any:
         raise AssertionError("read again")
 
     first = _encode(tmp_path)
     again = encode_dataset(no_rows, characters(), cache_dir=tmp_path, key="k", decoder_only=True, max_length=64)
     assert again.folder == first.folder
-    np.testing.assert_array_equal(again.tokens, first.tokens)
+    assert [*map(_texts, again)] == [*map(_texts, first)]
     others = [
         _encode(tmp_path, **change).folder for change in ({"key": "x"}, {"decoder_only": False}, {"max_length": 3})
     ]
@@ -96,6 +95,44 @@ def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_two_processes_tokenize_once(tmp_path: Path) -> None:
+    """The second waits for the first, says so, and reads what it wrote."""
+    asked, begun = list[Path](), Event()
+
+    def slow(place: Path) -> Dataset:
+        asked.append(place)
+        begun.set()
+        sleep(0.5)
+        return Dataset.from_list(ROWS)
+
+    lines, how = list[str](), {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(encode_dataset, slow, characters(), **how)
+        begun.wait()
+        second = encode_dataset(slow, characters(), log=lines.append, **how)
+    assert [*map(_texts, second)] == [*map(_texts, first.result())]
+    assert (len(asked), len(lines)) == (1, 1)
+    assert lines[0].startswith("waiting for another process")
+    assert [path.name for path in second.folder.iterdir()] == ["ids.arrow"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, mount: Callable[..., None]) -> None:
+    mount(tmp_path, "-t", "tmpfs", "-o", "size=256k", "tmpfs")
+    rows = [{"question": str(10**200 + n), "answer": "1"} for n in range(2_000)]
+    with pytest.raises(UserError, match=rf"^cannot write token ids to {tmp_path}: No space left on device"):
+        _encode(tmp_path, rows, max_length=999)
+    assert not [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")]
+    assert len(_encode(tmp_path)) == 3
+
+
+def test_what_is_there_is_read_in_a_read_only_folder(tmp_path: Path, make_read_only: Callable[[Path], None]) -> None:
+    expected = [*map(_texts, _encode(tmp_path))]
+    make_read_only(tmp_path)
+    assert [*map(_texts, _encode(tmp_path))] == expected
+    with pytest.raises(UserError, match=r"^cannot write token ids to .*: Read-only file system"):
+        _encode(tmp_path, key="other")
+
+
 def test_the_rows_encoded_at_a_time_do_not_matter(
     tmp_path: Path, xval: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,9 +140,14 @@ def test_the_rows_encoded_at_a_time_do_not_matter(
     whole = _encode(tmp_path / "whole", rows, xval[False])
     monkeypatch.setattr(encode, "CHUNK", 7)
     pieces = _encode(tmp_path / "pieces", rows, xval[False])
-    contents = [{path.name: path.read_bytes() for path in each.folder.iterdir()} for each in (pieces, whole)]
-    assert contents[0] == contents[1]
+    for one, other in zip(pieces, whole, strict=True):
+        assert {name: values.tolist() for name, values in one.items()} == {
+            name: values.tolist() for name, values in other.items()
+        }
+    assert pieces.about == whole.about
     assert len(whole) == 100
+    some = whole.__getitems__([71, 3, 3])
+    assert [_texts(each) for each in some] == [_texts(whole[index]) for index in (71, 3, 3)]
 
 
 @pytest.mark.slow
@@ -113,7 +155,7 @@ def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
     tokenizer = characters()
     tokenizer.add_tokens([f"<{number}>" for number in range(2**16)])
     dataset = _encode(tmp_path, [{"question": "1<65000>", "answer": "2"}], tokenizer)
-    assert dataset.tokens.dtype == np.int32
+    assert dataset[0]["question_ids"].dtype == np.int32
     assert dataset[0]["question_ids"].tolist() == tokenizer.convert_tokens_to_ids(["1", "<65000>"])
 
 
@@ -140,9 +182,11 @@ def test_values_stand_beside_the_numbers_and_one_beside_the_rest(tmp_path: Path,
         for example in map(dataset.__getitem__, range(2))
     ]
     assert numbers == [[[1.5, -20], [-3]], [[1], [4, 4]]]
-    assert dataset.values is not None
-    assert (len(dataset.values), dataset.values.dtype) == (len(dataset.tokens), np.float64)
-    assert set(dataset.values[dataset.tokens != xval[False].number_token_id]) == {1}
+    for example in dataset:
+        for part in PARTS:
+            ids, values = example[f"{part}_ids"], example[f"{part}_values"]
+            assert (len(values), values.dtype) == (len(ids), np.float64)
+            assert {*values[ids != xval[False].number_token_id]} <= {1}
     # The first number of a question that is cut off takes its value with it.
     cut = dataset[0]["question_values"].tolist()[1:]
     short = _encode(tmp_path, rows, xval[False], decoder_only=False, max_length=len(cut))[0]
@@ -153,8 +197,8 @@ def test_values_stand_beside_the_numbers_and_one_beside_the_rest(tmp_path: Path,
 def test_a_target_stands_beside_the_end_of_the_answer(tmp_path: Path) -> None:
     rows = [{"question": "1+2=", "answer": "-1,003.5"}, {"question": "=", "answer": "2"}]
     dataset = _encode(tmp_path, rows, keep_target=True)
-    assert dataset.values is not None
-    assert dataset.values.tolist() == [*[1] * 12, -1003.5, 1, 1, 2]
+    assert [each["answer_values"].tolist() for each in dataset] == [[*[1] * 8, -1003.5], [1, 2]]
+    assert dataset.last_values().tolist() == [-1003.5, 2]
     for answer in ("x", "1 2", "", "1e400"):
         with pytest.raises(UserError, match=r"the answer .* of '=' is no number: take another model"):
             encode_rows(
@@ -171,42 +215,3 @@ def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
         assert [example[f"{part}_ids"].tolist() for example in found] == tokenizer(texts).input_ids
     with pytest.raises(UserError, match="has 21 digits before its point"):
         encode_rows([{"question": "1" * 21, "answer": "2"}], tokenizer, decoder_only=False, max_length=64)
-
-
-# Token ids from those of words are those of the whole text, with every make of tokenizer.
-
-
-# Of the same kinds, with whatever could stand across a space or change it.
-PIECES = ["the", "12", " ", "  ", "\t", "\n", "1.5e-3", "-15.67", "</s>", "a,b", "é", "ﬁ", " ", "＋", "́", "'s", "?"]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
-
-
-@pytest.fixture(scope="module")
-def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WordEncoder]:
-    with_token, with_normalizer = GIVEN["smollm2"](), GIVEN["smollm2"]()
-    with_token.add_tokens(["12 the"])
-    with_normalizer.backend_tokenizer.normalizer = normalizers.Replace(" t", "t")
-    made = {name: make() for name, make in GIVEN.items()} | {"token": with_token, "normalizer": with_normalizer}
-    found = {f"{name} given": text_backend(each) for name, each in made.items()}
-    for name, make in MAKES.items():
-        folder = save(make(), tmp_path_factory.mktemp(name), {"llama2": "llama"}.get(name, name))
-        found |= {f"{name} {kind}": text_backend(load_tokenizer(folder, kind)) for kind in ("digit", "default")}
-    return {name: WordEncoder(backend) for name, backend in found.items()}
-
-
-def of_whole(backend: Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [each.ids for each in backend.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-@given(texts=st.lists(TEXTS, max_size=4))
-def test_the_ids_of_the_whole_text(encoders: dict[str, WordEncoder], texts: list[str]) -> None:
-    for name, encoder in encoders.items():
-        assert encoder(texts) == encoder(texts) == of_whole(encoder.backend, texts), name
-
-
-def test_which_are_known_to_divide_at_spaces(encoders: dict[str, WordEncoder]) -> None:
-    divided = {"gpt2 digit", "gpt2 default", "roberta default", "t5 digit", "t5 default", "smollm2 given"}
-    assert {name for name, each in encoders.items() if each.divides} == divided
-    encoder = encoders["t5 digit"]
-    encoder(["the 12 the the"])
-    assert {"the", " the", " 12"} <= encoder.known.keys()

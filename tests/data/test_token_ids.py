@@ -124,7 +124,10 @@ def found_in(words: str, folder: Path) -> dict[str, Any]:
     parts = RunParts(config, lambda line: None)
     about = {split: dict(parts.encoded(split).about) for split in parts.dataset.splits}
     examples = {
-        split: [{name: array.tolist() for name, array in parts.encoded(split)[index].items()} for index in range(count)]
+        split: [
+            {name: array.tolist() for name, array in parts.encoded(split)[index].items() if name != "documents"}
+            for index in range(count)
+        ]
         for split in parts.dataset.splits
         for count in [len(parts.encoded(split))]
     }

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from given import MAKES
 
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
 from ntl.data.encode import encode_dataset, encode_rows
-from ntl.data.encoded import Packed
 from ntl.data.weights import TokenTexts, WeightedCollator, matched
 
 Read = Callable[..., list[dict[str, Any]]]
@@ -93,19 +93,16 @@ def test_a_special_token_without_a_role_writes_nothing() -> None:
 
 
 def test_what_is_on_disk_and_in_a_batch(tmp_path: Path) -> None:
-    rows = [ROW, {"question": "q", "answer": "7", "weight": "0.5"}]
+    rows: list[Any] = [ROW, {"question": "q", "answer": "7", "weight": "0.5"}]
     settings = {**HOW, "cache_dir": tmp_path, "key": "k"}
     plain, weighted, excluded = (
-        encode_dataset(lambda: rows, TOKENIZER, **settings, **more)
+        encode_dataset(lambda place: Dataset.from_list(rows), TOKENIZER, **settings, **more)
         for more in ({}, {"weighted": True}, {"weighted": True, "exclude": YEAR})
     )
     assert "answer_weights" not in plain[0]
     assert (plain.about.get("excluded"), excluded.about["excluded"]) == (None, 8)
     assert weighted[1]["answer_weights"].tolist() == [0.5] * 3
     assert numbers_of(excluded[1]) == [("7", 0.5)]
-    packed = Packed(weighted.folder, 8, 2)
-    blocks = [packed[index]["answer_weights"] for index in range(len(packed))]
-    assert np.array_equal(np.concatenate(blocks), weighted.weights)
     for collate in (CausalCollator(0), Seq2SeqCollator(0, 1)):
         batch = collate([excluded[0], excluded[1]])
         weights, labels = batch["loss_weights"], batch["labels"]

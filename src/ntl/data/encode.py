@@ -4,44 +4,42 @@ import hashlib
 import json
 import math
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from ntl.data.chat import Chat
-from ntl.data.encoded import ABOUT, EncodedDataset
+from ntl.data.encoded import IDS, LENGTHS, EncodedDataset, Packer
 from ntl.data.weights import TokenTexts, matched, of_parts
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 from ntl.system.files import make_once, sync
 from ntl.tokenizers.load import text_backend, tokenizer_fingerprint
 
-FORMAT = 7
+if TYPE_CHECKING:
+    import datasets
+
+FORMAT = 8
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 CHUNK = 5_000  # rows encoded at a time
-SAY_SECONDS = 15.0
 REMEDY = "take another model"
-# They change no printable ASCII.
-_NORMALIZERS = {"Precompiled", "NFC", "NFKC"}
-_KNOWN = 200_000  # words whose ids are kept, about 80 MB
 Row = Mapping[str, Any]
 
 
 def encode_dataset(
-    rows: Callable[[], Iterable[Row]],
+    rows: Callable[[Path], "datasets.Dataset"],
     tokenizer: Any,
     *,
     cache_dir: Path,
     key: str,
+    packed: bool = False,
     log: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> EncodedDataset:
@@ -50,70 +48,53 @@ def encode_dataset(
     Set TOKENIZERS_PARALLELISM=false to tokenize in one thread.
 
     Args:
-        rows: Returns the rows; called only if they have to be tokenized.
+        rows: Makes the rows, in a folder that is removed afterwards; called only if they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
+        packed: The answers are documents, which ``Packer`` makes examples of ``max_length`` labels of.
         settings: Those of ``Encoder``.
     """
     encode = Encoder(tokenizer, **settings)
-    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), encode.decoder_only, encode.max_length]
-    parts += [f"{encode.read.__module__}.{encode.read.__name__}" if encode.read else "", encode.keep_target]
     # The end token is named beside tokenizer.json, which a chat model may share with another.
-    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(encode.chat.key if encode.chat else ())]
-    parts += ["weighted"] * encode.weighted + ["excluded of", encode.exclude] * bool(encode.exclude)
-    folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    decides = [FORMAT, key, packed, tokenizer_fingerprint(tokenizer), tokenizer.eos_token_id, prefix_ids(tokenizer)]
+    decides += [encode.decoder_only, encode.max_length, encode.keep_target, encode.weighted, encode.exclude]
+    decides += [f"{encode.read.__module__}.{encode.read.__name__}" if encode.read else ""]
+    decides += encode.chat.key if encode.chat else []
+    folder = cache_dir / hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
 
     def find() -> EncodedDataset | None:
         try:
             return EncodedDataset(folder) if folder.is_dir() else None
-        except (ValueError, KeyError, TypeError, OSError):  # damaged: tokenized again
+        except (ValueError, OSError):  # damaged: tokenized again
             return None
 
     def write(new: Path) -> None:
-        write_encoded(new, _blocks(rows(), encode, log), encode.layout)
+        text = rows(new / "text")
+        if len(text) > CHUNK:
+            log(f"tokenizing {len(text):,} examples")
+        pack = Packer(encode.max_length, encode.end) if packed else None
+
+        def encoded(batch: Mapping[str, list[str]], indices: list[int]) -> dict[str, list[Any]]:
+            columns = encode([dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)])
+            return pack(columns, is_last=indices[-1] == len(text) - 1) if pack else columns
+
+        # The key that map makes of a function would miss the tokenizer's content.
+        how = {"new_fingerprint": folder.name, "cache_file_name": str(new / IDS), "features": encode.features(packed)}
+        how |= {"batched": True, "with_indices": True, "batch_size": CHUNK, "writer_batch_size": CHUNK}
+        text.map(encoded, remove_columns=text.column_names, **how)
+        sync(new / IDS)
+        shutil.rmtree(new / "text", ignore_errors=True)
 
     return make_once(folder, find, write, log, "write token ids to")
 
 
-def write_encoded(folder: Path, blocks: Iterable["Block"], layout: Mapping[str, Any]) -> None:
-    """Write blocks of token ids into a folder, as ``EncodedDataset`` reads them. Memory does not grow with them."""
-    about, total, offsets, longest = Counter(truncated=0, unknown=0), 0, 1, np.zeros(3, np.int64)
-    with ExitStack() as stack:
-        names = ["tokens", "offsets", *["values"] * layout["has_values"], *["weights"] * ("weights" in layout)]
-        files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in names}
-        files["offsets"].write(np.zeros(1, "<i8").tobytes())
-        for block in blocks:
-            arrays = {**block.arrays, "offsets": total + block.sizes.cumsum()}
-            for name, file in files.items():
-                file.write(arrays[name].tobytes())
-            total, offsets = total + len(arrays["tokens"]), offsets + len(block.sizes)
-            about.update(block.about)
-            pairs = block.sizes.reshape(-1, 2)
-            longest = np.maximum(longest, np.column_stack([pairs, pairs.sum(axis=1)]).max(axis=0, initial=0))
-    for name in names:
-        sync(folder / f"{name}.bin")
-    longest_parts = dict(zip(("longest_question", "longest_answer", "longest_example"), longest.tolist(), strict=True))
-    content = {**about, **longest_parts, **layout, "tokens": total, "offsets": offsets}
-    (folder / ABOUT).write_text(json.dumps(content), encoding="utf-8")
-
-
-def _blocks(rows: Iterable[Row], encode: "Encoder", log: Callable[[str], None]) -> Iterator["Block"]:
-    remaining, done, shown = iter(rows), 0, time.monotonic()
-    while chunk := list(islice(remaining, CHUNK)):
-        yield encode(chunk)
-        done += len(chunk)
-        if time.monotonic() - shown >= SAY_SECONDS:
-            shown = time.monotonic()
-            log(f"tokenized {done:,} examples")
-
-
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
-    block, found = Encoder(tokenizer, **settings)(rows), dict[str, list[np.ndarray]]()
-    for name, values in block.arrays.items():
-        pieces = np.split(values, block.sizes.cumsum()[:-1])[: 2 * len(rows)]
-        part = "ids" if name == "tokens" else name
-        found |= {f"question_{part}": pieces[::2], f"answer_{part}": pieces[1::2]}
-    return [dict(zip(found, example, strict=True)) for example in zip(*found.values(), strict=True)]
+    encode = Encoder(tokenizer, **settings)
+    columns = {name: column for name, column in encode(rows).items() if name in encode.arrays}
+    return [
+        {name: np.array(each, encode.arrays[name]) for name, each in zip(columns, example, strict=True)}
+        for example in zip(*columns.values(), strict=True)
+    ]
 
 
 def needs_space(tokenizer: Any) -> bool:
@@ -131,18 +112,6 @@ def prefix_ids(tokenizer: Any) -> list[int]:
     whole, bare = (backend.encode("0", add_special_tokens=special).ids for special in (True, False))
     starts = range(len(whole) - len(bare) + 1)
     return next((whole[:start] for start in starts if whole[start : start + len(bare)] == bare), [])
-
-
-class Block(NamedTuple):
-    """Encoded rows: the length of each question and each answer in turn (int64), and what each of their tokens has.
-
-    ``arrays`` are ``tokens``, which are the ids, and, if asked for, ``values`` and ``weights``. ``about`` counts: of
-    ``truncated`` questions the beginning is lost, ``unknown`` examples have an unknown token.
-    """
-
-    sizes: np.ndarray
-    arrays: dict[str, np.ndarray]
-    about: dict[str, int]
 
 
 @dataclass
@@ -183,21 +152,36 @@ class Encoder:
         self.answer_prefix = " " if self.decoder_only and needs_space(tokenizer) else ""
         self.pattern = re.compile(self.exclude) if self.exclude else None
 
-    @cached_property  # as the next two, not where token ids are on disk already: they read the vocabulary
-    def ids_of(self) -> "WordEncoder":
-        return WordEncoder(text_backend(self.tokenizer))
+    @cached_property  # as the next two, not where token ids are on disk: they read the vocabulary
+    def backend(self) -> Tokenizer:
+        return text_backend(self.tokenizer)
 
     @cached_property
     def texts(self) -> TokenTexts | None:
         return TokenTexts(self.tokenizer) if self.weighted or self.exclude else None
 
     @cached_property
-    def layout(self) -> dict[str, Any]:
-        dtype = "<u2" if max(self.tokenizer.get_vocab().values()) < 2**16 else "<i4"
-        layout = {"dtype": dtype, "has_values": self.keep_target or self.number_token is not None}
-        return layout | ({"weights": 2 if self.exclude else 1} if self.texts else {})
+    def arrays(self) -> dict[str, str]:
+        """What each example has an array of, and its type."""
+        ids = "uint16" if max(self.tokenizer.get_vocab().values()) < 2**16 else "int32"
+        found = {"question_ids": ids, "answer_ids": ids}
+        if self.keep_target or self.number_token is not None:
+            found |= {"question_values": "float64", "answer_values": "float64"}
+        return found | ({"answer_weights": "float32"} if self.texts else {})
 
-    def __call__(self, rows: Sequence[Row]) -> Block:
+    def features(self, packed: bool = False) -> "datasets.Features":
+        """The types of the columns; of packed examples, also of their documents."""
+        from datasets import Features, List, Value
+
+        found: dict[str, Any] = {name: List(Value(dtype)) for name, dtype in self.arrays.items()}
+        if self.pattern:
+            found["answer_weights"] = List(found["answer_weights"])
+        found |= {"documents": List(Value("int32"))} if packed else {}
+        counts = [*LENGTHS, "truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
+        return Features({**found, **dict.fromkeys(counts, Value("int32"))})
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, list[Any]]:
+        """The columns of ``features``: those arrays, the lengths, and what ``EncodedDataset.about`` counts."""
         question_numbers, answer_numbers = [], []
         if self.chat:
             questions, answers = self.chat.encode(rows)
@@ -209,59 +193,57 @@ class Encoder:
             prefixed = [(self.answer_prefix if row["question"] else "") + row["answer"] for row in rows]
             questions, question_numbers = self._encode([row["question"] for row in rows])
             answers, answer_numbers = self._encode(prefixed)
-        unknown = sum(self.unknown in q or self.unknown in a for q, a in zip(questions, answers, strict=True))
-        about = Counter({"truncated": 0, "unknown": unknown, **({"excluded": 0, "numbers": 0} if self.pattern else {})})
-        texts, numbers, weights = list[list[int]](), list[float](), list[np.ndarray]()
+        columns = defaultdict[str, list[Any]](list)
         for index, (row, question, answer) in enumerate(zip(rows, questions, answers, strict=True)):
+            unknown = self.unknown in question or self.unknown in answer
             if not self.decoder_only:
                 question.append(self.end)
             if not self.chat:
                 answer.append(self.end)
             first = max(len(self.prefix) + len(question) - self.max_length, 0)
-            about["truncated"] += first > 0
-            texts += self.prefix + question[first:], answer
-            if row["question"] and not texts[-2]:
+            question = self.prefix + question[first:]
+            if row["question"] and not question:
                 raise UserError(f"{_quoted(row)}: the tokenizer writes this question as no token; leave it out.")
-            if self.number_token is not None:
-                if self.number_token not in answer:
-                    raise UserError(f"{_quoted(row)} has no number, and this model predicts one: {REMEDY}")
-                lost = len(question_numbers[index]) - texts[-2].count(self.number_token)
-                numbers += question_numbers[index][lost:] + answer_numbers[index]
+            example = {"question_ids": question, "answer_ids": answer, "question": len(question), "answer": len(answer)}
+            example |= {"truncated": first > 0, "unknown": unknown}
+            if "answer_values" in self.arrays:
+                values = [np.ones(len(question)), np.ones(len(answer))]
+                if self.number_token is not None:
+                    if self.number_token not in answer:
+                        raise UserError(f"{_quoted(row)} has no number, and this model predicts one: {REMEDY}")
+                    lost = len(question_numbers[index]) - question.count(self.number_token)
+                    numbers = [question_numbers[index][lost:], answer_numbers[index]]
+                    for own, ids, known in zip(values, (question, answer), numbers, strict=True):
+                        own[np.equal(ids, self.number_token)] = known  # an error where these are not as many
+                if self.keep_target:
+                    values[1][-1] = _target(row)
+                example |= {"question_values": values[0], "answer_values": values[1]}
             if self.texts:
-                own = self._weights(row, self.texts(answer), about)
-                before = np.ones_like(own[:1]) if row["question"] else own[:1]  # a document's label for its start
-                weights += before.repeat(len(texts[-2]), axis=0), own
-        sizes = np.fromiter(map(len, texts), np.int64)
-        arrays = {"tokens": np.fromiter(chain.from_iterable(texts), self.layout["dtype"])}
-        if self.layout["has_values"]:
-            arrays["values"] = np.ones(len(arrays["tokens"]))
-            if self.number_token is not None:
-                places = np.flatnonzero(arrays["tokens"] == self.number_token)
-                arrays["values"][places] = np.reshape(numbers, places.shape)  # an error where these are not as many
-            if self.keep_target:
-                arrays["values"][sizes.cumsum()[1::2] - 1] = [_target(row) for row in rows]
-        arrays |= {"weights": np.concatenate(weights)} if self.texts else {}
-        return Block(sizes, arrays, dict(about))
+                example |= self._weights(row, self.texts(answer))
+            for name, value in example.items():
+                columns[name].append(value)
+        return columns
 
-    def _weights(self, row: Row, texts: list[bytes], about: Counter[str]) -> np.ndarray:
-        """The weights of an answer's tokens; counts its numbers, and those that are left out."""
+    def _weights(self, row: Row, texts: list[bytes]) -> dict[str, Any]:
+        """The weights of an answer's tokens, and the counts of its numbers, and of those that are left out."""
         try:
             own = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
         except ValueError as error:
             raise UserError(f"{_quoted(row)}: {error}.") from error
         if self.pattern is None:
-            return own
+            return {"answer_weights": own}
         left_out = matched(texts, self.pattern)
         numbers = np.array([re.search(b"[0-9]", text) for text in texts], bool)
-        about.update(excluded=int((numbers & left_out).sum()), numbers=int(numbers.sum()))
-        return np.stack([own, own * ~left_out], axis=-1)
+        counts = {"excluded": int((numbers & left_out).sum()), "numbers": int(numbers.sum())}
+        return {"answer_weights": np.stack([own, own * ~left_out], axis=-1), **counts}
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""
         numbers: list[list[float]] = [[]] * len(texts)
         if self.read is not None:
             texts, numbers = map(list, zip(*map(self.read, texts), strict=True))
-        return self.ids_of(texts), numbers
+        found = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [each.ids for each in found], numbers
 
 
 def _target(row: Row) -> float:
@@ -273,51 +255,3 @@ def _target(row: Row) -> float:
 
 def _quoted(row: Row) -> str:
     return f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r}"
-
-
-# ---- ids of texts from those of their words, where a tokenizer never looks across a space
-
-
-class WordEncoder:
-    """``encoder(texts)``: the ids of each text, those of ``backend`` without special tokens, from those of its words.
-
-    Most words of a data set recur, and each is tokenized once. Tokenized whole are texts that are not of ASCII, or have
-    two spaces in a row, and all texts of a tokenizer of which it is not known that it divides a text at each space.
-    """
-
-    def __init__(self, backend: Tokenizer) -> None:
-        self.backend, self.known = backend, dict[str, list[int]]()
-        self.divides = _divides_at_spaces(json.loads(backend.to_str()))
-
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        parts = [self._words(text) for text in texts]
-        if len(self.known) > _KNOWN:
-            self.known.clear()
-        words = [word for word in dict.fromkeys(chain.from_iterable(parts)) if word not in self.known]
-        whole = [text for text, words_of in zip(texts, parts, strict=True) if not words_of]
-        found = (each.ids for each in self.backend.encode_batch_fast([*words, *whole], add_special_tokens=False))
-        self.known.update(zip(words, found, strict=False))
-        known = self.known.__getitem__
-        return [[*chain.from_iterable(map(known, words_of))] if words_of else next(found) for words_of in parts]
-
-    def _words(self, text: str) -> list[str]:
-        if not (self.divides and text.isascii() and text.isprintable()) or "  " in text:
-            return []
-        return text.replace(" ", "\0 ").split("\0")
-
-
-def _divides_at_spaces(state: dict[str, Any]) -> bool:
-    """Whether no token and no rule of a tokenizer.json goes across a single space: T5's and GPT-2's kinds."""
-    steps, normalizers = (_parts(state[name]) for name in ("pre_tokenizer", "normalizer"))
-    by_spaces = any(each["type"] == "WhitespaceSplit" for each in steps[:1])
-    of_digits = all(each["type"] == "Digits" or each.get("pattern") == {"Regex": "[0-9]"} for each in steps[:-1])
-    by_bytes = of_digits and steps and steps[-1]["type"] == "ByteLevel" and steps[-1]["use_regex"]
-    return (
-        bool(by_spaces or by_bytes)
-        and _NORMALIZERS.issuperset(each["type"] for each in normalizers)
-        and all(each["special"] for each in state["added_tokens"])
-    )
-
-
-def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
-    return [] if step is None else step.get("pretokenizers") or step.get("normalizers") or [step]

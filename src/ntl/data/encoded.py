@@ -1,12 +1,6 @@
-"""Token ids on disk, and data sets that read them.
+"""Token ids on disk, in an Arrow file that `datasets` maps."""
 
-A folder holds ``tokens.bin`` (all ids, one after the other), ``offsets.bin`` (2 N + 1 int64: where each question and
-each answer begins), where tokens have values ``values.bin`` with one float64 for each, where they have weights
-``weights.bin`` with one float32 or two for each (``ntl.data.weights``), and ``about.json``. Against
-Arrow columns of lists, a random batch of mathematics is read in a third of the time, as arrays in a twelfth.
-"""
-
-import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +8,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Subset
 
-ABOUT = "about.json"
+IDS = "ids.arrow"
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow file that is whole
+LENGTHS = ("question", "answer")
 
 
 class EncodedDataset:
@@ -23,47 +19,66 @@ class EncodedDataset:
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
     otherwise, the answer with its end token; where tokens have values (``ntl.data.encode.Encoder``), also
     ``question_values`` (S,) and ``answer_values`` (T,) float64, and where they have weights ``answer_weights``, (T,) or
-    (T, 2) float32. ``about`` counts truncated questions and examples with unknown tokens, and has the longest question,
-    answer and example in tokens. ValueError, KeyError or OSError where a file is missing or was cut.
+    (T, 2) float32. Packed examples have ``documents``: the number of the first one, and how many of the labels belong
+    to each from there on. ``about`` counts truncated questions and examples with unknown tokens, and has the longest
+    question, answer and example in tokens. ValueError or OSError where the file is missing or was cut.
     """
 
     def __init__(self, folder: Path) -> None:
+        import datasets
+        from pyarrow import compute
+
+        arrow: Any = compute
         self.folder = folder
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        dtype, count, columns = about.pop("dtype"), about.pop("tokens"), about.pop("weights", 0)
-        self.offsets = _mapped(folder / "offsets.bin", "<i8", about.pop("offsets"))
-        self.tokens = _mapped(folder / "tokens.bin", dtype, count)
-        self.values = _mapped(folder / "values.bin", "<f8", count) if about.pop("has_values") else None
-        shape = (count, columns) if columns > 1 else (count,)
-        self.weights = _mapped(folder / "weights.bin", "<f4", *shape) if columns else None
-        self.about: dict[str, int] = about
+        with open(folder / IDS, "rb") as stream:
+            stream.seek(-len(END), 2)
+            if stream.read() != END:
+                raise ValueError(f"{folder / IDS}: cut off")
+        self.data: Any = datasets.Dataset.from_file(str(folder / IDS)).with_format("arrow")
+        features = self.data.features
+        self.arrays = [name for name, feature in features.items() if isinstance(feature, datasets.List)]
+        counted, table = features.keys() - {*self.arrays, *LENGTHS}, self.data.data
+        self.about: dict[str, int] = {name: arrow.sum(table[name]).as_py() for name in counted}
+        question, answer = (table[name] for name in LENGTHS)
+        lengths = {"question": question, "answer": answer, "example": arrow.add(question, answer)}
+        self.about |= {f"longest_{name}": arrow.max(column).as_py() for name, column in lengths.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A data worker that is not forked opens the files itself.
+        # A data worker that is not forked opens the file itself.
         return type(self), (self.folder,)
 
     def __len__(self) -> int:
-        return (len(self.offsets) - 1) // 2
-
-    def last_values(self) -> np.ndarray:
-        """The value of each example's last token, which is its answer where ``keep_target`` was set."""
-        assert self.values is not None
-        return self.values[self.offsets[2::2] - 1]
+        return len(self.data)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        start, middle, end = self.offsets[2 * index : 2 * index + 3].tolist()
-        example = {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
-        if self.values is not None:
-            example |= {"question_values": self.values[start:middle], "answer_values": self.values[middle:end]}
-        if self.weights is not None:
-            example["answer_weights"] = self.weights[middle:end]
-        return example
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
+        """Several examples, as a DataLoader asks for them."""
+        # In numpy's format, which makes an array of each cell by itself, a batch takes ten times as long.
+        table, columns = self.data[indices], dict[str, list[np.ndarray]]()
+        for name in self.arrays:
+            column = table[name].combine_chunks()
+            cells = column.flatten()
+            flat = cells.flatten().to_numpy().reshape(len(cells), -1) if _is_nested(cells) else cells.to_numpy()
+            columns[name] = np.split(flat, column.value_lengths().to_numpy().cumsum()[:-1])
+        return [dict(zip(columns, example, strict=True)) for example in zip(*columns.values(), strict=True)]
+
+    def last_values(self) -> np.ndarray:
+        """The value of each example's last token, which is its answer where ``keep_target`` was set."""
+        values = self.data.data["answer_values"].combine_chunks()
+        return values.flatten().to_numpy()[values.value_lengths().to_numpy().cumsum() - 1]
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        question, answer = (self.data.data[name].to_numpy() for name in LENGTHS)
+        return question + answer
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of each example (int64), question and answer together."""
-        return self.offsets[2 * indices + 2] - self.offsets[2 * indices]
+        """Tokens of each example (int32), question and answer together."""
+        return self._lengths[indices]
 
     def first(self, rows: int) -> Subset[dict[str, np.ndarray]]:
         """The first ``rows`` examples, or all when ``rows`` is 0."""
@@ -71,55 +86,46 @@ class EncodedDataset:
         return Subset(dataset, range(min(rows, len(self)) if rows else len(self)))
 
 
-class Packed(EncodedDataset):
+def _is_nested(cells: Any) -> bool:
+    return hasattr(cells, "value_lengths")
+
+
+class Packer:
     """Documents, encoded without questions, end to end: as examples of ``length`` labels, for language modelling.
 
     The stream of a split is: end token, document, end token, document, end token, and so on, as for GPT-2. Nothing is
-    masked between documents, and the first token of one is predicted from the end token before it. ``dataset[i]`` has
-    the labels ``answer_ids`` (T,), tokens ``i * length`` up to ``(i + 1) * length`` of the stream, and in
-    ``question_ids`` (1,) the token before them. T is ``length`` in all examples but the last.
+    masked between documents, and the first token of one is predicted from the end token before it. Example i has the
+    labels ``answer_ids`` (T,), tokens ``i * length`` up to ``(i + 1) * length`` of the stream, and in ``question_ids``
+    (1,) the token before them. T is ``length`` in all examples but the last.
     """
 
-    def __init__(self, folder: Path, length: int, end: int) -> None:
-        super().__init__(folder)
-        self.length, self.end = length, end
-        longest = min(length, len(self.tokens))
-        self.about |= {"longest_question": 1, "longest_answer": longest, "longest_example": longest + 1}
+    def __init__(self, length: int, end: int) -> None:
+        self.length, self.before, self.documents = length, end, 0
+        self.tokens, self.owners, self.weights = list[int](), list[int](), list[Any]()
+        self.counts: dict[str, int] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder, self.length, self.end)
-
-    def __len__(self) -> int:
-        return -(-len(self.tokens) // self.length)
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        start, stop = self._bounds(index)
-        before = self.tokens[start - 1 : start] if start else np.array([self.end], self.tokens.dtype)
-        example = {"question_ids": before, "answer_ids": self.tokens[start:stop]}
-        return example if self.weights is None else {**example, "answer_weights": self.weights[start:stop]}
-
-    def lengths(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of each example (int64), the one before its labels included."""
-        return np.minimum(self.length, len(self.tokens) - indices * self.length) + 1
-
-    def documents(self, index: int) -> tuple[int, list[int]]:
-        """The first document that the labels of an example belong to, and how many belong to each from there on."""
-        start, stop = self._bounds(index)
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        last = int(np.searchsorted(self._starts, stop, side="left"))
-        return first, np.diff(self._starts[first : last + 1].clip(start, stop)).tolist()
-
-    def _bounds(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return index * self.length, min((index + 1) * self.length, len(self.tokens))
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        # Where each document begins, and the end.
-        return np.ascontiguousarray(self.offsets[::2])
-
-
-def _mapped(path: Path, dtype: str, *shape: int) -> np.ndarray:
-    # A plain array: slices of numpy's memmap class are slow. Nothing cannot be mapped.
-    return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray) if shape[0] else np.empty(shape, dtype)
+    def __call__(self, columns: dict[str, list[Any]], *, is_last: bool) -> dict[str, list[Any]]:
+        """The examples that are full with these documents, and with the last ones the rest."""
+        weights = columns.get("answer_weights", [])
+        for number, pair in enumerate(zip(columns["question_ids"], columns["answer_ids"], strict=True)):
+            tokens = [*pair[0], *pair[1]]  # before a document is what a text begins with, such as Llama's first token
+            self.tokens += tokens
+            self.owners += [self.documents + number] * len(tokens)
+            if weights:
+                self.weights += [weights[number][0]] * len(pair[0]) + list(weights[number])
+        self.documents += len(columns["answer_ids"])
+        counted = columns.keys() - {"question_ids", "answer_ids", "answer_weights", *LENGTHS}
+        self.counts = {name: self.counts.get(name, 0) + sum(columns[name]) for name in counted}
+        made: dict[str, list[Any]] = {name: [] for name in [*columns, "documents"]}
+        end = len(self.tokens) if is_last else len(self.tokens) - len(self.tokens) % self.length
+        for start in range(0, end, self.length):
+            part = slice(start, min(start + self.length, end))
+            labels, owners = self.tokens[part], np.array(self.owners[part])
+            example = {"question_ids": [self.before], "answer_ids": labels, "question": 1, "answer": len(labels)}
+            example |= {"documents": [owners[0], *np.bincount(owners - owners[0])], **self.counts}
+            example |= {"answer_weights": self.weights[part]} if weights else {}
+            self.counts, self.before = dict.fromkeys(self.counts, 0), labels[-1]
+            for name, value in example.items():
+                made[name].append(value)
+        del self.tokens[:end], self.owners[:end], self.weights[:end]
+        return made

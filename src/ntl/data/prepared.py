@@ -126,13 +126,18 @@ class Prepared:
             raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
 
-    def load(self, split: str) -> "datasets.Dataset":
-        """The rows of a split as a memory-mapped ``datasets.Dataset`` with the columns id, question and answer."""
+    def load(self, split: str, cache_dir: Path | None = None) -> "datasets.Dataset":
+        """The rows of a split as a memory-mapped ``datasets.Dataset`` with the columns id, question and answer.
+
+        Its file is in ``cache_dir``, by default a folder of the data folder.
+        """
         from datasets import Dataset, Features, Value
 
         rows = self.rows(split)
+        if not len(rows):
+            raise UserError(f"{rows.path}: no rows.")
         columns = Features(dict.fromkeys(rows[0], Value("string")))
-        cache = str(self.data_dir.absolute() / ".datasets")
+        cache = str(cache_dir or self.data_dir.absolute() / ".datasets")
         found: Any = Dataset.from_json(str(rows.path), features=columns, cache_dir=cache)
         return found
 

@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 def read_likelihood(config: LikelihoodConfig, *, model: Any, tokenizer: Any, **_: Any) -> Read:
     """Each answer has no text, and in ``about[PIECES]`` its example's pieces in order.
 
-    An example also has ``documents``, as ``ntl.data.encoded.Packed.documents`` gives them, and the inputs have labels.
+    An example also has ``documents``: the first, and how many labels each has. The inputs have labels.
     """
     rows = embedding_rows(model)
     vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=config.digits_only, vocab_size=rows)

@@ -20,7 +20,6 @@ from ntl.config.decoding import NumberHeadConfig, SpeculativeConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.data.encoded import Packed
 from ntl.data.sets.file import FileConfig
 from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.distribution import LARGEST, NumberDistribution
@@ -178,9 +177,10 @@ def decode_examples(
     how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
     if "max_new_tokens" not in options:
         how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
-    if isinstance(examples, Packed):
+    if parts.dataset.metrics == "likelihood":
         how["collate"] = parts.collator
-        chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
+        of_documents = ([*map(int, each["documents"])] for each in chosen)
+        chosen = [{**each, "documents": (d[0], d[1:])} for each, d in zip(chosen, of_documents, strict=True)]
     if label:
         how["progress"] = DecodingLines(parts.say, label, len(share))
     mine = decode(decoding, model=parts.model, tokenizer=parts.tokenizer, examples=chosen, **how)
@@ -278,7 +278,7 @@ def decode_splits(
     texts_of: dict[str, Any] = {}
     for split in splits:
         examples = decoded_examples(parts, split)
-        whole = isinstance(examples, Packed)
+        whole = parts.dataset.metrics == "likelihood"
         texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
         answers = decode_examples(parts, config, examples, split, **more)

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from datasets import disable_progress_bars
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
@@ -25,7 +26,6 @@ from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
-from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.data.sets.file import FileConfig
 from ntl.data.sets.official import PackagedConfig
@@ -71,6 +71,7 @@ class RunParts:
         keep_freed_memory()
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
+        disable_progress_bars()
 
     # ---- data
 
@@ -146,12 +147,12 @@ class RunParts:
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
 
-        Those of plain text are ``Packed``: their examples are not the rows of the split.
+        Those of plain text are packed: their examples are not the rows of the split.
         """
         if split not in self._encoded:
             config = self.config
-            encoded = encode_dataset(
-                lambda: self.rows(split),
+            self._encoded[split] = encode_dataset(
+                partial(self.prepared.load, split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
                 key=self.prepared.content_key(split),
@@ -161,12 +162,9 @@ class RunParts:
                 chat=self.chat,
                 weighted=bool(getattr(config.dataset, "weight", "")),
                 exclude=config.dataset.exclude_numbers,
+                packed=self.dataset.metrics == "likelihood",
                 log=self.say,
             )
-            if self.dataset.metrics == "likelihood":
-                end: Any = self.tokenizer.eos_token_id
-                encoded = Packed(encoded.folder, self.config.trainer.max_input_length, end)
-            self._encoded[split] = encoded
         return self._encoded[split]
 
     @cached_property

@@ -228,7 +228,7 @@ class TextConfig(OwnDataConfig):
 
 
 class Text(Own):
-    """Plain text: a row's answer is a document, its question is empty (``ntl.data.encoded.Packed``).
+    """Plain text: a row's answer is a document, its question is empty (``ntl.data.encoded.Packer``).
 
     Scored by the likelihood of its documents. Rows without text are left out.
     """
