@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2421, "objectives": 1245, "training": 3081, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 3223, "launch": 673, "benchmarks": 804},
-    **{"config": 2771, "system": 590},
+    **{"losses": 2447, "objectives": 1209, "training": 3074, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 3223, "launch": 673, "benchmarks": 799},
+    **{"config": 2767, "system": 590},
 }
 MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

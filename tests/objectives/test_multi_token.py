@@ -182,7 +182,7 @@ def test_the_costs_of_its_loss_follow_the_model(monkeypatch: pytest.MonkeyPatch)
     model, loss = decoder("llama"), _loss(cost=squashed_cost(vocabulary().token_values, 3.0))
     multi = MultiToken(model, kind="shared", loss=loss)
     _total(multi, model.to("meta"), {name: each.to("meta") for name, each in make_batch().items()}).backward()
-    assert multi.objective.terms.numbers[0].keywords["cost"].is_meta
+    assert multi.objective.loss.terms.options["cost"].is_meta
 
 
 def test_predictions(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The next-token objective: recomputed from the logits one example at a time, and its implementations."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +10,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, T5ForConditionalGeneration
 from ntl.config import UserError, compose
 from ntl.config.folders import choices
 from ntl.config.loss import LossConfig, ObjectiveConfig
+from ntl.losses import kinds
 from ntl.losses.joint import FASTER_FROM
-from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import NextToken, terms_of
+from ntl.objectives.next_token import NextToken, loss_of
 
 WIDTH = FASTER_FROM
 VOCAB = NumberVocabulary.from_values([float("nan")] * 3 + list(range(10)) + [float("nan")] * (WIDTH - 13))
@@ -29,12 +28,13 @@ def model(family: str) -> Any:
     return T5ForConditionalGeneration(transformers.T5Config(vocab_size=WIDTH, dropout_rate=0.0, **sizes))
 
 
-def next_token(network: Any, terms: Terms) -> NextToken:
-    return NextToken(ObjectiveConfig(name="next_token"), model=network, terms=terms, number_vocab=VOCAB)
+def next_token(network: Any, config: LossConfig, **known: Any) -> NextToken:
+    given = {"loss": loss_of(config, VOCAB, known), "implementation": config.implementation}
+    return NextToken(ObjectiveConfig(name="next_token"), model=network, **given)
 
 
-def terms(implementation: str, kind: str = "ce", **known: Any) -> Terms:
-    return terms_of(LossConfig("own", kind, implementation=implementation), VOCAB, known)
+def config(implementation: str, kind: str = "ce") -> LossConfig:
+    return LossConfig("own", kind, implementation=implementation)
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
@@ -47,7 +47,7 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
     found = []
     for each in ("reference", implementation):
-        objective = next_token(model(family), terms(each, loss)).train()
+        objective = next_token(model(family), config(each, loss)).train()
         objective.diagnosing = True
         result = objective(**batch, counts=objective.count(ids))
         result.total.backward()
@@ -58,41 +58,46 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"squared_error", "expected_error"}))
+@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"squared_error", "expected_error", "emo"}))
 def test_the_constants_of_a_loss_move_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the device of the labels: on another one, a cost matrix that stayed behind is an error."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # masks in place of indices, as on a GPU
-    network = model("gpt2").to("meta")
-    config, known = compose([f"loss={name}"]).loss, {"point_id": 2, "embedding": network.lm_head.weight}
-    objective, ids = next_token(network, terms_of(config, VOCAB, known)), torch.ones(2, 4, dtype=int, device="meta")
+    network, ids = model("gpt2").to("meta"), torch.ones(2, 4, dtype=int, device="meta")
+    objective = next_token(network, compose([f"loss={name}"]).loss, point_id=2)
 
     def constants() -> list[torch.Tensor]:
-        objective(ids, ids, ids, counts=objective.count(ids)).total.backward()
-        options = [
-            value for each in (objective.terms.base, *objective.terms.numbers) for value in each.keywords.values()
-        ]
-        return [objective.number_vocab.values, *(each for each in options if isinstance(each, torch.Tensor))]
+        objective(ids, counts=objective.count(ids), input_ids=ids, attention_mask=ids).total.backward()
+        options: Any = objective.loss.terms.options.values()
+        return [objective.loss.values, *(each for each in options if isinstance(each, torch.Tensor))]
 
     first = constants()
-    assert len(first) == 1 + (name in ("ntl_was_squashed", "emo"))
+    assert len(first) == 1 + (name == "ntl_was_squashed")
     assert all(each.is_meta for each in first)
     assert all(one is other for one, other in zip(first, constants(), strict=True))
 
 
 def test_an_option_that_only_a_run_knows() -> None:
     with pytest.raises(UserError, match=r"^loss=own: kind 'emo' needs the option 'embedding'\.$"):
-        terms("auto", "emo")
+        loss_of(config("auto", "emo"), VOCAB, {})
     named = LossConfig("own", "digit_entropy", options={"point_id": 9})
-    assert terms_of(named, VOCAB, {"point_id": 7}).numbers[0].keywords["point_id"] == 9
+    assert loss_of(named, VOCAB, {"point_id": 7}).options["point_id"] == 9
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
-def test_emo_or_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
-    own = Terms(partial(lambda *args, **options: args[0].sum()), implementation=implementation)
-    line = rf"^loss\.implementation={implementation}: is for the kinds of loss ce, gce, .*, was_vocab; use auto\.$"
-    for each in (own, terms(implementation, "emo", embedding=torch.ones(WIDTH, 2))):
+def test_emo_or_a_loss_of_other_logits_is_not_fused(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_KINDS", kinds.kinds())
+
+    def others(
+        logits: torch.Tensor, labels: torch.Tensor, number_vocab: Any, *, ignore_index: int, reduction: str
+    ) -> Any:
+        return logits[..., 0].sum()
+
+    kinds.register("others", others, fused=False)
+    line = r"^loss=own: .* are for the kinds ce, gce, .*, was_vocab; take "
+    for kind in ("emo", "others"):
         with pytest.raises(UserError, match=line):
-            next_token(model("gpt2"), each)
+            loss_of(config(implementation, kind), VOCAB, {"embedding": torch.ones(WIDTH, 2)})
+    assert float(loss_of(config("auto", "others"), VOCAB, {})(torch.ones(1, WIDTH), torch.tensor([3]))) > 0
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
@@ -103,7 +108,7 @@ def test_weights_of_1_change_no_bit_and_a_row_of_weight_2_is_the_row_twice(famil
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
     for loss in ("ce", "was"):
-        objective = next_token(model(family), terms(implementation, loss))
+        objective = next_token(model(family), config(implementation, loss))
 
         def of(objective: Any, batch: dict[str, torch.Tensor], **weights: torch.Tensor) -> list[torch.Tensor]:
             counts = objective.count(batch["labels"], **weights) if objective.training else None

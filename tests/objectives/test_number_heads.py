@@ -1,20 +1,16 @@
 """Objectives of number heads, by hand."""
 
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ntl.config import UserError, compose
+from ntl.config import compose
 from ntl.config.loss import RegressionConfig
-from ntl.losses import JointLoss, cross_entropy, squared_error
-from ntl.losses.kinds import Terms
-from ntl.objectives.next_token import terms_of
+from ntl.losses import JointLoss
 from ntl.objectives.number_heads import MaskedNumber, Regression, scale_targets
 
 
@@ -36,7 +32,7 @@ def test_masked_number_by_hand() -> None:
     model = _Model(torch.tensor([[0.0, 0, 0, 0], [0, 0, 100, 0]]), torch.tensor([1.5, -2]))
     config = compose(["model=xval_tiny"])
     assert config.loss.weight == 1.0
-    objective: Any = MaskedNumber(config.objective, model=model, terms=terms_of(config.loss, None))  # pyright: ignore
+    objective: Any = MaskedNumber(config.objective, model=model, weight=config.loss.weight)  # pyright: ignore
     batch = {"labels": torch.tensor([1, 2]), "number_labels": torch.tensor([1.0, 1]), **INPUTS}
     rows = torch.stack(objective.eval()(**batch).flat, dim=1)
     expected = torch.tensor([[torch.tensor(4.0).log(), 1, 0.25, 1, 0], [0, 1, 9, 1, 0]])
@@ -52,7 +48,6 @@ def test_masked_number_by_hand() -> None:
     assert model.logits.grad is not None
 
 
-TERMS = Terms(partial(cross_entropy), (partial(squared_error),), 1.0)
 LABELS = torch.tensor([3.0, 0.0, -1.0])
 
 
@@ -78,13 +73,13 @@ def test_regression_by_hand() -> None:
     """Outputs 2, 5 and 1 against 3, 0 and -1; where the training answers are 1 +- 2, against 1, -0.5 and -1."""
     said: list[str] = []
     config, model = PreTrainedConfig(), Model()
-    rows = Regression(RegressionConfig(), model=model, terms=TERMS).eval()(**BATCH)  # pyright: ignore
+    rows = Regression(RegressionConfig(), model=model, weight=1.0).eval()(**BATCH)  # pyright: ignore
     assert rows.number.sum.tolist() == [1, 25, 4]
     assert rows.number.count.tolist() == [1, 1, 1]
     assert [part.tolist() for part in (*rows.base, rows.aux_sum)] == [[0, 0, 0]] * 3
     scale_targets(config, RegressionConfig(standardize=True), np.array([3.0, -1.0]), said.append)
     model.config = SimpleNamespace(target_mean=config.target_mean, target_sd=config.target_sd)
-    heads = Regression(RegressionConfig(), model=model, terms=TERMS)  # pyright: ignore[reportArgumentType]
+    heads = Regression(RegressionConfig(), model=model, weight=1.0)  # pyright: ignore[reportArgumentType]
     assert heads.eval()(**BATCH).number.sum.tolist() == [1, 30.25, 4]
     scale_targets(config, RegressionConfig(), np.array([3.0, -1.0]), said.append)
     assert said == []
@@ -93,8 +88,3 @@ def test_regression_by_hand() -> None:
     assert "objective.standardize=true" in said[0]
     scale_targets(config, RegressionConfig(standardize=True), np.array([7.0, 7.0]), said.append)
     assert (config.target_mean, config.target_sd) == (7, 1)  # one answer has no spread
-
-
-def test_a_number_head_needs_a_number_term() -> None:
-    with pytest.raises(UserError, match="whose loss is squared_error; take loss=squared_error"):
-        Regression(RegressionConfig(), model=Model(), terms=Terms.of("ce", 0.0, {}))  # pyright: ignore[reportArgumentType]

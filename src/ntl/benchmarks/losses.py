@@ -11,7 +11,7 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -29,11 +29,11 @@ from ntl.config import compose
 from ntl.config.folders import choices
 from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import NextTokenConfig
-from ntl.losses import ce_ntl, linear_ce_ntl
-from ntl.losses.kinds import Terms, kinds
+from ntl.losses import NumberTokenLoss, ce_ntl, linear_ce_ntl
+from ntl.losses.kinds import kinds
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import NextToken, terms_of
+from ntl.objectives.next_token import NextToken, loss_of
 from ntl.system.errors import UserError
 
 BASELINE, WEIGHT, HIDDEN = "ce", 0.3, 512
@@ -90,7 +90,7 @@ def backward(loss: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
         leaf.grad = None
 
 
-def steps_of(setting: Setting, terms: dict[str, Terms], vocab: NumberVocabulary, labels: Tensor) -> dict[str, Call]:
+def steps_of(setting: Setting, losses: dict[str, NumberTokenLoss], labels: Tensor) -> dict[str, Call]:
     """Return for each loss an AdamW step of a GPT-2 with two layers of width 64."""
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
     size |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0) | {"bos_token_id": None}
@@ -98,12 +98,12 @@ def steps_of(setting: Setting, terms: dict[str, Terms], vocab: NumberVocabulary,
     optimizer, inputs, mask = torch.optim.AdamW(network.parameters()), labels.roll(1, dims=1), torch.ones_like(labels)
 
     def step(objective: NextToken) -> None:
-        objective(inputs, mask, labels).total.backward()
+        objective(labels, input_ids=inputs, attention_mask=mask).total.backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    make = partial(NextToken, NextTokenConfig(), model=network, number_vocab=vocab)
-    return {name: partial(step, make(terms=loss).train()) for name, loss in terms.items()}
+    make = partial(NextToken, NextTokenConfig(), model=network)
+    return {name: partial(step, make(loss=loss).train()) for name, loss in losses.items()}
 
 
 def rows_of(calls: dict[str, Call], setting: Setting, rounds: int, **columns: Any) -> Iterator[Row]:
@@ -121,17 +121,11 @@ def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> Iterator[
     vocab, labels = vocabulary_and_labels(setting)
     logits = setting.leaf(*labels.shape, setting.vocab)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
-    terms = {
-        name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in dict.fromkeys([BASELINE, *losses])
-    }
-
-    def total(loss: Terms) -> Tensor:
-        base = loss.base(logits, labels, vocab)
-        return base + loss.weight * loss.number(logits, labels, vocab) if loss.numbers else base
-
-    totals: dict[str, Call] = {name: partial(total, loss) for name, loss in terms.items()}
+    configs = {name: compose([f"loss={name}"]).loss for name in dict.fromkeys([BASELINE, *losses])}
+    found = {name: loss_of(replace(each, implementation="reference"), vocab, known) for name, each in configs.items()}
+    totals: dict[str, Call] = {name: partial(loss, logits, labels) for name, loss in found.items()}
     both = {name: partial(backward, each, [logits]) for name, each in totals.items()}
-    steps, threads = steps_of(setting, terms, vocab, labels), 1 if setting.device == "cpu" else None
+    steps, threads = steps_of(setting, found, labels), 1 if setting.device == "cpu" else None
     for part, calls in (("forward", totals), ("forward+backward", both), ("training step", steps)):
         yield from rows_of(calls, setting, rounds, threads=threads, part=part)
 

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.timing import Row, measure
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
-from ntl.losses.kinds import Terms
+from ntl.losses import NumberTokenLoss
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.models.mtp import add_heads
 from ntl.numbers import NumberVocabulary
@@ -53,8 +53,8 @@ def step_of(given: argparse.Namespace, form: str, heads: int) -> Callable[[float
     torch.manual_seed(0)
     shape = shape_of(given.shape)
     model: Any = LlamaForCausalLM(shape).to(given.device, getattr(torch, given.dtype))
-    terms = Terms(Terms.of("ce", 0.0, {}).base, implementation=given.implementation)
-    common: Any = {"terms": terms, "number_vocab": NumberVocabulary.without_numbers(shape.vocab_size)}
+    loss = NumberTokenLoss(NumberVocabulary.without_numbers(shape.vocab_size), shift=False, kind="ce")
+    common: Any = {"loss": loss, "implementation": given.implementation}
     if form == "next token":
         objective: Any = NextToken(NextTokenConfig(), model=model, **common)
     else:
@@ -66,7 +66,8 @@ def step_of(given: argparse.Namespace, form: str, heads: int) -> Callable[[float
     def step(labelled: float) -> None:
         labels = ids[:, 1:].clone()
         labels[:, : round((1 - labelled) * given.length)] = IGNORE_INDEX
-        objective(inputs, torch.ones_like(inputs), labels, counts=objective.count(labels)).total.backward()
+        batch = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs), "labels": labels}
+        objective(**batch, counts=objective.count(labels)).total.backward()
         objective.zero_grad()
 
     return step
