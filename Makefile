@@ -89,7 +89,7 @@ format: install ## let ruff rewrite what it can
 data: install ## prepare the data sets that can be had, and say where the others are: make data DATASET=gsm8k
 	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
 
-reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; SEEDS=1 makes one seed; DRY_RUN=1 prints what they take
+reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; SEEDS=1 makes one seed; DRY_RUN=1 prints how many are left
 	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS)) $(if $(DRY_RUN),--dry-run)
 
 tables: install ## rebuild results/tables, results/README.md and the results in README.md from the published records

@@ -12,7 +12,10 @@ from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
 
 # What only drafts, and what only searches, have a use for.
-OF_DRAFTS, OF_SEARCHES = ("variant", "heads", "questions", "tokens", "dtype"), ("num_beams", "reference", "samples")
+OF_DRAFTS, OF_SEARCHES = (
+    ("variant", "heads", "questions", "tokens", "dtype"),
+    ("num_beams", "reference", "samples", "reference_file"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--reference", type=int, default=30_000, metavar="N", help=what)
     what = "take errors to this many random answers of each question instead, of a decoder"
     parser.add_argument("--samples", type=int, default=0, metavar="N", help=what)
+    what = "keep what errors are taken to in this file, question by question, and take from it what is there"
+    parser.add_argument("--reference-file", type=Path, metavar="FILE", help=what)
     parser.add_argument("--variant", default="independent", help="of its parallel heads (default: %(default)s)")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2], metavar="N", help="1: without drafts")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], metavar="N")
@@ -44,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ntl.benchmarks.decoding import compare_decoding, compare_searches
 
     rows = (compare_searches if arguments.search else compare_decoding)(arguments)
-    title = "A verification and a draft over a step of transformers' greedy decoding"
+    title = "Drafts of heads, and transformers' greedy decoding"
     title = "Errors in % of the standard deviation; processor seconds an answer" if arguments.search else title
-    show(rows, arguments, title, "torch", "transformers")
+    show(rows, arguments, title)
     return 0
 
 

@@ -10,23 +10,26 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
-    from ntl.benchmarks.losses import Setting, benchmark, run_all, token_losses
+    from ntl.benchmarks.losses import IMPLEMENTATIONS, Setting, benchmark, token_losses
 
     default = Setting()
     parser = Parser(description=__doc__)
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
-    parser.add_argument("--batch", type=int, default=default.batch)
-    parser.add_argument("--length", type=int, default=default.length)
-    parser.add_argument("--vocab", type=int, default=default.vocab)
+    for name in ("batch", "length", "vocab"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help="(default: %(default)s)")
+    what = "begin at hidden states of this width, with the product that makes logits of them"
+    parser.add_argument("--hidden", type=int, default=0, metavar="WIDTH", help=what)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="shares of number labels")
+    parser.add_argument("--ignored", type=float, default=0.0, metavar="SHARE", help="share of labels that do not count")
     parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
-    parser.add_argument("--implementations", action="store_true", help="compare implementations of CE + NTL instead")
+    what = "of the losses that have them: %(choices)s (default: reference)"
+    parser.add_argument("--implementations", nargs="+", default=["reference"], choices=IMPLEMENTATIONS, help=what)
     add_options(parser, rounds=20)
     chosen = parser.parse_args(argv)
-    shape = (chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
-    each = (benchmark(Setting(*shape, share), chosen.losses, chosen.rounds) for share in chosen.shares)
-    rows = run_all(chosen.device, chosen.rounds) if chosen.implementations else chain.from_iterable(each)
-    show(rows, chosen, "Ratios to CE of the same turn, with quartiles", "torch", "transformers")
+    shape = (chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, chosen.hidden, chosen.ignored)
+    settings = (Setting(*shape, share) for share in chosen.shares)
+    rows = (benchmark(each, chosen.losses, chosen.implementations, chosen.rounds) for each in settings)
+    show(chain.from_iterable(rows), chosen, "Ratios to CE of the same turn, with quartiles")
 
 
 if __name__ == "__main__":

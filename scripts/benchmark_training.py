@@ -1,35 +1,28 @@
-"""Speed, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
+"""Time and memory of optimizer steps: python scripts/benchmark_training.py bare loss=ce "objective=mtp loss=ce"."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from ntl.benchmarks.timing import add_options, show
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
+    """Print a line for each row of overrides, or JSON with ``--json``."""
     parser = Parser(description=__doc__)
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
-    parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])
-    parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="write a CSV here")
-    parser.add_argument("--json", action="store_true")
+    what = 'settings of train.py, or "bare" for a plain Seq2SeqTrainer; all are compared with the first'
+    parser.add_argument("rows", nargs="*", default=["bare", "loss=ce", "loss=ntl_was"], metavar="ROW", help=what)
+    parser.add_argument("--all", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all rows")
+    parser.add_argument("--steps", type=int, default=100, help="of a turn (default: %(default)s)")
+    add_options(parser, rounds=5)
     chosen = parser.parse_args(argv)
-    if chosen.steps < 3 or chosen.rounds < 1:
-        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: at least 3 steps and 1 round are measured")
-    from ntl.benchmarks.timing import show
+    if chosen.steps < 3:
+        raise UserError(f"--steps {chosen.steps}: at least 3 are measured")
     from ntl.benchmarks.training import compare
 
-    rows = (
-        compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
-        for model in chosen.models
-        for loss in chosen.losses
-    )
-    show(rows, chosen, "Training speed of ours, and of a bare trainer by CE", "torch", "transformers")
+    rows = compare(chosen.rows, chosen.all, device=chosen.device, steps=chosen.steps, rounds=chosen.rounds)
+    show(rows, chosen, f"A step over one of {chosen.rows[0]}")
 
 
 if __name__ == "__main__":

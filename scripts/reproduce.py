@@ -122,37 +122,26 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again, unless by ``seeds``."""
     parser = Parser(
-        description="Train the runs that tables still need and print the tables, or print what they take.",
+        description="Train the runs that tables still need, and print the tables.",
         epilog=SETTINGS.format(tables=", ".join(short_names()), scales=", ".join(choices("scale"))),
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument("--dry-run", action="store_true", help="print runs, steps, hours and disk, and train nothing")
-    only.add_argument("--status", action="store_true", help="print how far each run is, and the hours left")
+    what = "train nothing: print how many runs are left, how far they are, and the core-hours of such runs"
+    parser.add_argument("--dry-run", "--status", action="store_true", help=what)
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
-    if chosen.dry_run or chosen.status:
-        show(settings, records, dry=chosen.dry_run)
-        return 0
-    from ntl.launch.table import complete_tables
-
-    return complete_tables(**settings, records=records)
-
-
-def show(settings: dict[str, Any], records: Sequence[Path], *, dry: bool) -> None:
-    """Print what ``--dry-run`` or ``--status`` tells."""
-    from ntl.launch.plan import demands, to_make
-    from ntl.launch.table import core_seconds, dry_run, status
+    from ntl.launch.plan import demands
+    from ntl.launch.table import complete_tables, dry_run
     from ntl.results import load_records
 
-    found, seeds = load_records(records), settings.get("seeds", ())
-    names, added = settings["names"], settings.get("overrides", ())
-    demanded = demands(names, settings["scale"], found, settings["outputs"], added, seeds)
-    todo = to_make(run for demand in demanded for run in demand.missing)
-    measured = core_seconds(load_records([PUBLISHED, *records]) if seeds else found)
-    print((dry_run if dry else status)(demanded, todo, measured))
+    if not chosen.dry_run:
+        return complete_tables(**settings, records=records)
+    measured = load_records([PUBLISHED, settings["outputs"]])
+    given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
+    print(dry_run(demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured))
+    return 0
 
 
 if __name__ == "__main__":

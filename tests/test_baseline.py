@@ -128,7 +128,7 @@ def ids(tables: Iterable[str]) -> dict[str, list[str]]:
         spec = load_table_spec(name)
         for block in spec.blocks:
             for scale in block.scales:
-                for plan in plan_block(block, scale, name):
+                for plan in plan_block(block, scale):
                     words = [*plan.overrides, "seed=1"] if plan.overrides else []
                     found.setdefault(f"{name} {scale}", []).append(run_id(compose(words)) if words else "")
     return found

@@ -112,7 +112,7 @@ INSTEAD = {
     r"train\.py(?!.*--help)": "",  # its overrides are composed below
     "table=(?!2 )": "",  # tests/test_baseline.py composes the runs of every table
     "reproduce.* launcher=slurm": "",  # tests/launch/test_slurm.py submits it
-    r"reproduce\.py(?!.*(--status|--dry-run))": "{command} --dry-run",
+    r"reproduce\.py(?!.*--dry-run)": "{command} --dry-run",
     " RUN| FOLDER": "{program} --help",  # a finished run, or a model, is needed
     "^(python -m venv lm|lm/bin/)": "",  # tests/test_lm_eval.py makes this environment
     "benchmark_|prepare_data": "{program} --help",  # measures for minutes, or downloads
@@ -184,7 +184,7 @@ IN_ORDER = [
     ["scripts/predict.py", "läufe*/file-*", "Was kostet $20,5?"],
     ["scripts/predict.py", "läufe*/file-*", "decoding=beam", "decoding.num_beams=2", "data_dir=data"],
     ["scripts/evaluate.py", "läufe*/file-*", "--worst", "1"],
-    ["scripts/reproduce.py", "--status"],
+    ["scripts/reproduce.py", "--dry-run"],
     ["scripts/make_tables.py", "quickstart", "--records", "läufe 日本", "--out", "tabellen ö"],
 ]
 

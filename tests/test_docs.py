@@ -79,8 +79,9 @@ def test_the_page_on_speed_has_the_numbers_of_its_files() -> None:
         return {tuple(row[each] for each in columns): interval(row, "ratio") for row in measured(name)}
 
     linear = ratios("linear.csv", "loss", "peak_mib")
-    said = [f"| 0.0 | {loss} | {ratio} | {float(peak):.0f} |" for (loss, peak), ratio in linear.items()]
-    assert len(said) == 5
+    again = [each for each in linear.items() if "chunk" not in each[0][0]]  # those that are still measured
+    said = [f"| 0.0 | {loss} | {ratio} | {float(peak):.0f} |" for (loss, peak), ratio in again]
+    assert len(said) == 3
     assert [line for line in said if line not in page] == []
     rivals = ratios("rivals.csv", "share", "loss", "part")
     kernels = ratios("kernels.csv", "model", "attention", "precision")
@@ -98,7 +99,7 @@ def test_the_page_on_objectives_has_the_numbers_of_its_files() -> None:
     """The table of drafts, and what a head costs over the floor."""
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
     drafts = measured("speculative.csv")
-    columns = ("tokens_per_forward", "accepted_head2", "accepted_head3", "verify", "draft", "bound")
+    columns = ("tokens_per_forward", "accepted_head2", "accepted_head3")
     said = []
     for row in drafts:
         cells = [row["batch"], row["heads"], *(row[name] and f"{float(row[name]):.2f}" for name in columns)]

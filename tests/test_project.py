@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2447, "objectives": 1209, "training": 3074, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3534, "decoding": 1464, "evaluation": 1387, "results": 3223, "launch": 673, "benchmarks": 799},
-    **{"config": 2767, "system": 590},
+    **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3916, "decoding": 1533, "evaluation": 1387, "results": 2788, "launch": 593, "benchmarks": 606},
+    **{"config": 2303, "system": 580},
 }
-MAX_FILES = 142
+MAX_FILES = 137
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
@@ -89,9 +89,9 @@ def test_every_number_of_the_config_says_where_it_comes_from() -> None:
 
 def test_tests_mirror_rooms() -> None:
     """tests/ROOM/test_*.py tests the room src/ntl/ROOM; a file on the top level is of the whole project."""
-    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts"}
+    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()}
     found = [path.relative_to(ROOT / "tests") for path in python_files("tests")]
-    assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms
+    assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms | {"scripts", "simulated_gpu"}
 
 
 def test_no_import_circle() -> None:
@@ -140,10 +140,12 @@ def test_config_results_losses_and_number_text_load_without_torch() -> None:
     program = """
 import sys
 import ntl.config, ntl.losses, ntl.results, ntl.numbers.text
+from ntl.config.composition import schemas
 for package in (ntl.config, ntl.results):
     for name in package.__all__:
         getattr(package, name)
-print(*{"torch", "transformers", "datasets", "wandb"} & set(sys.modules))
+assert "dataset/file" in schemas()
+print(*{"torch", "transformers", "datasets", "pandas", "pyarrow", "wandb"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "src", capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -228,7 +230,7 @@ def test_every_import_comes_with_the_extra_of_its_room() -> None:
     distributions = packages_distributions()
     missing: set[str] = set()
     # The generator of the mathematics data runs in an environment of its own.
-    for path in set(python_files("src", "scripts", "train.py")) - {SRC / "data" / "sets" / "generator_worker.py"}:
+    for path in set(python_files("src", "scripts", "train.py")) - {SRC / "data" / "generator_worker.py"}:
         place = path.relative_to(SRC).as_posix() if path.is_relative_to(SRC) else f"scripts/{path.name}"
         beside = EXTRAS.get(ASKED_FOR.get(place, ""), {})
         for extra in BROUGHT.get(place.rpartition("/")[0].partition("/")[0], ["train"]):

@@ -61,7 +61,7 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
     assert terms.weight == 0.3
 
     assert "ntl_relative" in token_losses()
-    rows = list(benchmark(Setting(batch=1, length=4, vocab=20), ["ntl_relative"], 2))
+    rows = list(benchmark(Setting(batch=1, length=4, vocab=20), ["ntl_relative"], ["reference"], 2))
     assert {row["loss"] for row in rows} == {"ce", "ntl_relative"}
     CURVES["main"](["--losses", "ce", "ntl_relative", "--out", str(tmp_path)])
     with open(tmp_path / "losses_by_digit.csv", encoding="utf-8") as stream:

@@ -4,22 +4,24 @@ import csv
 import json
 import os
 import runpy
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ntl.benchmarks import data, training
-from ntl.benchmarks.losses import Setting, losses_of, run_case, vocabulary_and_labels
+from ntl.benchmarks import timing
+from ntl.benchmarks.losses import Setting, benchmark, totals, vocabulary_and_labels
 from ntl.benchmarks.timing import measure, peak_bytes, ratios
+from ntl.benchmarks.training import BARE, trainer_of
 from ntl.config import UserError, compose
-from ntl.data.encoded import EncodedDataset
+from ntl.objectives.next_token import loss_of
 from ntl.system.machine import available_cores
-from ntl.tokenizers import train_tokenizer
 
 SMALL = Setting(batch=2, length=8, vocab=100)
-TINY = ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8", "device=cpu"]
+TINY = ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8"]
 ARGUMENTS = ["--batch", "2", "--length", "8", "--vocab", "100", "--rounds", "2"]
 
 
@@ -58,6 +60,14 @@ def test_ratios_are_taken_within_a_turn() -> None:
     assert (ce, was, row["ratio"]) == ("ce", "ntl_was", 1.0)
 
 
+def test_what_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = iter([0.0, 2.0, 2.0, 2.5])
+    monkeypatch.setattr(timing, "clock", lambda device: lambda: next(ticks))
+    seconds, results = timing.in_turns({"slow": lambda: "a", "fast": lambda: "b"}, "cpu", 1)
+    assert (seconds, results) == ({"slow": [2.0], "fast": [0.5]}, {"slow": ["a"], "fast": ["b"]})
+    assert capsys.readouterr() == ("", "turn 1/1, slow: 2.0 s\n")
+
+
 # ---- losses
 
 
@@ -89,7 +99,12 @@ def test_losses_as_table_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--losses", "nlt_was"], "--losses nlt_was: choose from ce, "), (["--rounds", "1"], "--rounds 1")],
+    [
+        (["--losses", "nlt_was"], "--losses nlt_was: choose from ce, "),
+        (["--rounds", "1"], "--rounds 1"),
+        (["--ignored", "1"], "--ignored 1.0: at least 20, and shares between 0 and 1"),
+        (["--hidden", "16", "--implementations", "inplace"], "--implementations inplace: writes over logits"),
+    ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -99,90 +114,54 @@ def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
 # ---- implementations
 
 
-def test_implementations_of_one_loss_agree() -> None:
+def totals_of(setting: Setting, losses: Sequence[str]) -> dict[str, float]:
     torch.manual_seed(0)
-    found = {name: loss().item() for name, loss in losses_of(SMALL, ("ce", "crps"))[1].items()}
-    was = found["was reference"]
-    assert found["was fused"] == found["was in place"] == pytest.approx(was, rel=1e-5)
-    assert found["ce fused"] == pytest.approx(found["ce"], rel=1e-5)
+    vocab, labels = vocabulary_and_labels(setting)
+    chosen = {
+        f"{loss} {how}": (how, loss_of(compose([f"loss={loss}"]).loss, vocab, {}))
+        for loss in losses
+        for how in ("reference", "fused")
+    }
+    return {name: total().item() for name, total in totals(setting, chosen, vocab, labels)[1].items()}
 
 
-def test_implementations_from_hidden_states_agree() -> None:
-    torch.manual_seed(0)
-    found = {name: loss().item() for name, loss in losses_of(SMALL, ignored=0.5)[1].items() if name != "was linear"}
-    assert found == {name: pytest.approx(found["ce"], rel=1e-5) for name in found}
+@pytest.mark.parametrize("setting", [SMALL, replace(SMALL, hidden=16, ignored=0.5)])
+def test_implementations_agree_and_cross_entropy_is_torch_s(setting: Setting) -> None:
+    found = totals_of(setting, ["ce", "ntl_was", "ntl_crps"])
+    for loss in ("ce", "ntl_was", "ntl_crps"):
+        assert found[f"{loss} fused"] == pytest.approx(found[f"{loss} reference"], rel=1e-5)
+    assert found["ce reference"] == pytest.approx(found["ce"], rel=1e-5)
+    assert found["ntl_was reference"] > found["ce"]
 
 
-@pytest.mark.parametrize(("part", "ignored"), [("loss", None), ("linear", 0.5)])
-def test_a_case(part: str, ignored: float | None) -> None:
-    rows = list(run_case(SMALL, 3, ignored=ignored))
-    assert (rows[0]["loss"], rows[0]["part"], rows[0]["ratio"]) == ("ce", part, 1)
-    assert all(row["peak_mib"] >= 0 and row["rounds"] == 3 for row in rows)
+def test_a_loss_without_a_fused_form_has_its_reference_alone() -> None:
+    rows = list(benchmark(SMALL, ["ntl_was", "emo"], ["reference", "fused", "inplace"], 2))
+    losses = ["ce", "ntl_was", "emo", "ntl_was fused", "ntl_was inplace"]
+    parts = {"forward": losses, "forward+backward": losses, "training step": losses[:-1]}
+    assert [(row["part"], row["loss"]) for row in rows] == [(part, loss) for part in parts for loss in parts[part]]
+    assert all(row["peak_mib"] >= 0 for row in rows)
+    from_hidden = benchmark(replace(SMALL, hidden=16), ["ntl_was"], ["fused"], 2)
+    assert [row["loss"] for row in from_hidden if not row["loss"].startswith("torch")] == ["ce", "ntl_was fused"] * 2
 
 
 # ---- training
 
 
 def test_both_sides_train_the_same_batches_to_the_same_loss(tmp_path: Path) -> None:
-    settings = [*TINY, "loss=ce", "trainer.max_steps=3", "trainer.save_steps=0", "scale=tiny"]
-    config = compose([*settings, f"output_dir={tmp_path}", f"data_dir={tmp_path}"])
-    found = []
-    for side in (training.ours, training.bare):
-        trainer = side(config, tmp_path, training.Clock())
+    fixed = [*TINY, "trainer.max_steps=3", "trainer.save_steps=0", "scale=tiny"]
+    fixed += [f"output_dir={tmp_path}", f"data_dir={tmp_path}"]
+    trainers = [trainer_of(row, fixed, tmp_path, max_steps=3) for row in ("loss=ce", BARE)]
+    for trainer in trainers:
         trainer.train()
-        found.append(trainer.state.log_history[-1]["train_loss"])
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+    ours, bare = (trainer.state.log_history[-1]["train_loss"] for trainer in trainers)
+    assert ours == pytest.approx(bare, rel=1e-4)
 
 
 @pytest.mark.slow
-def test_training() -> None:
-    result = training.compare(TINY, steps=6, rounds=2)
-    assert (result["model"], result["loss"], result["steps"], result["rounds"]) == ("gpt2_tiny", "ntl_was", 6, 2)
-    assert 0.05 < result["speed_ratio"] < 20
-
-
-# ---- data
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> str:
-    texts = [text for pair in data.made_up_pairs(2000) for text in pair.values()]
-    train_tokenizer(texts, tmp_path / "tokenizer", kind="digit", vocab_size=200)
-    return str(tmp_path / "tokenizer")
-
-
-def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datasets import Dataset
-
-    made: list[Dataset] = []
-    original = Dataset.map
-
-    def kept(self: Dataset, *args: object, **kwargs: object) -> Dataset:
-        made.append(original(self, *args, **kwargs))
-        return made[-1]
-
-    monkeypatch.setattr(Dataset, "map", kept)
-    data.map_datasets(6, tokenizer, str(tmp_path))
-    data.tokenize(6, tokenizer, str(tmp_path / "ours"))
-    (folder,) = (each for each in (tmp_path / "ours").iterdir() if each.is_dir())
-    ours = EncodedDataset(folder)
-    assert [row["question_ids"].tolist() for row in ours] == made[0]["input_ids"][:]
-    assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
-
-
-@pytest.mark.soak
-def test_data(tmp_path: Path, tokenizer: str) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    table = tmp_path / "a.csv"
-    assert (
-        script("benchmark_data")(
-            ["--pairs", "80", "--tokenizer", tokenizer, "--scratch", str(scratch), "--out", str(table)]
-        )
-        == 0
-    )
-    rows = rows_of(table)
-    assert [row["stage"] for row in rows] == ["tokenize", "datasets.map, threads"]
-    assert rows[0]["pairs"] == "80"
-    assert all(float(row["seconds"]) > 0 for row in rows)
-    assert list(scratch.iterdir()) == []
+def test_rows_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["loss=ce", "loss=ce objective=mtp objective.heads=2", "loss=ce objective.mask.fraction=0.15"]
+    assert script("benchmark_training")([*rows, "--steps", "6", "--rounds", "2", "--json", "--all", *TINY]) is None
+    found = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in found] == rows
+    assert (found[0]["ratio"], found[0]["peak_ratio"]) == (1.0, 1.0)
+    assert all(0.05 < row["ratio"] < 20 and row["peak_mib"] > 0 for row in found)

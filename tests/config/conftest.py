@@ -1,9 +1,11 @@
 """Composing takes a tenth of a second, and many tests ask for the same config."""
 
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,3 +57,20 @@ def words(no_weights: Path) -> Callable[[str, str], list[str]]:
         *(["loss=expected_error"] if (group, name) == ("objective", "expected_error") else []),
         *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),
     ]
+
+
+@pytest.fixture(scope="session")
+def save() -> Callable[..., Path]:
+    """``save(folder, shape, **config)``: the files of given weights of which only the config is read."""
+
+    def write(folder: Path, shape: tuple[int, ...] = (300, 50), **config: Any) -> Path:
+        folder.mkdir(exist_ok=True)
+        header = json.dumps(
+            {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}, "__metadata__": {}}
+        ).encode()
+        (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "tokenizer.json").write_text("{}")
+        return folder
+
+    return write

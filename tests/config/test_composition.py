@@ -60,11 +60,6 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
 
 
-def test_the_default_is_what_the_readme_says(composed) -> None:
-    chosen = [getattr(composed(), group).name for group in ("model", "tokenizer", "loss", "dataset", "scale")]
-    assert chosen == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
-
-
 def test_an_option_of_a_loss_may_be_added() -> None:
     assert compose(["loss=ntl_was_cdf", "+loss.options.sigma=3"]).loss.options == {"sigma": 3}
 
@@ -183,25 +178,6 @@ def test_a_base_has_the_model_the_data_and_the_seed_of_its_run_but_not_its_loss(
     assert found == [*shared, "device=cpu", "loss=ce", "seed=4", "trainer.lr=1e-3"]
     assert base_words(words) is None
     assert base_words([*words, "base=some-id@8"]) is None
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["base=some-id"], "base=some-id: give the id of a run in outputs and a step, as ID@8000"),
-        (["base='loss=ce@'"], "give the overrides of a run and a step"),
-        (["base='loss=ce trainer.max_steps=40@41'"], "that run ends at step 40; name a step up to it"),
-        (["base='loss=ce model=llama_tiny@5'"], "that run has another model, so its weights do not fit"),
-        (["base='loss=ce base=some-id@5'"], "a base has no base of its own"),
-        (
-            ["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"],
-            "an experiment sets what both runs share; name the base by its id",
-        ),
-    ],
-)
-def test_one_line_for_what_names_no_run(words: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        compose([*WORDS, *words])
 
 
 @pytest.fixture

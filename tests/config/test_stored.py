@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, run_id
+from ntl.config import UserError, compose, run_id
 from ntl.config.composition import from_values, read_config
-from ntl.config.folders import choices
+from ntl.config.folders import CONFIG_DIR, choices
+from ntl.config.model import other_shape
 from ntl.config.targets import locate
 
 
@@ -102,3 +103,61 @@ def test_every_target_of_the_published_records_is_there() -> None:
     assert "ntl.data.collate.masked_number_collator" in stored
     for name in stored:
         assert locate(name) is not None
+
+
+# Given weights: the name and the family of ``model=hf``, the scale that they bring, and what is refused.
+
+
+DATA = "dataset=noisy_numbers"
+
+
+@pytest.fixture
+def llama(save, tmp_path: Path) -> Path:
+    return save(tmp_path / "llama", model_type="llama", architectures=["LlamaForCausalLM"])
+
+
+@pytest.fixture
+def hf() -> Callable[..., Any]:
+    return lambda path, *more: compose([DATA, "model=hf", f"model.path={path}", *more])
+
+
+def test_a_run_is_called_after_its_weights(hf, save, llama: Path, tmp_path: Path) -> None:
+    config = hf(llama)
+    assert config.model.name.startswith("llama_15k_")
+    assert len(config.model.name) == len("llama_15k_1a2b3c4d")
+    assert config.model.family == "decoder"
+    other = save(tmp_path / "b", (135_000_000, 1), model_type="t5", is_encoder_decoder=True)
+    assert (hf(other).model.name[:8], hf(other).model.family) == ("t5_135m_", "t5")
+    assert hf(save(tmp_path / "c", (7,), model_type="qwen3")).model.name.startswith("qwen3_7_")
+
+
+def test_own_dropout_unless_another_is_typed(hf, llama: Path) -> None:
+    assert hf(llama).model.dropout is None
+    # 0.1, the default of random weights, is another run than the weights' own.
+    ids = {run_id(hf(llama, *more)) for more in ((), ("model.dropout=0.1",), ("model.dropout=0",))}
+    assert len(ids) == 3
+    assert compose(["model=t5_base", "scale=paper"]).model.dropout is None
+    assert compose(["model=t5_base", "scale=paper", "model.pretrained=false"]).model.dropout == 0.1
+
+
+OTHERS = ("_tiny", "_mini", "_regression", "xval", "hf")
+
+
+def test_learned_weights_bring_their_scale_and_it_can_be_typed() -> None:
+    for name in choices("model"):
+        if not name.endswith(OTHERS):
+            assert "override /scale: finetune" in (CONFIG_DIR / "model" / f"{name}.yaml").read_text(), name
+    config = compose(["model=qwen3_5_0_8b"])
+    assert (config.scale.name, config.trainer.lr) == ("finetune", 1e-4)
+    assert compose(["model=qwen3_5_0_8b", "scale=paper"]).scale.name == "paper"
+    with pytest.raises(UserError, match=r"model\.pretrained=false: scale=finetune .* scale=tiny.* scale=paper"):
+        compose(["model=qwen3_5_0_8b", "model.pretrained=false", "model.dropout=0"])
+
+
+def test_a_copy_of_a_published_checkpoint(save, tmp_path: Path) -> None:
+    folder = save(tmp_path / "granite", model_type="granite")
+    model = compose([DATA, "model=granite_3_2_2b", f"model.path={folder}"]).model
+    assert (model.name, other_shape(model)) == ("granite_3_2_2b", "")
+    small = save(tmp_path / "small", model_type="granite", hidden_size=16)
+    line = other_shape(compose([DATA, "model=granite_3_2_2b", f"model.path={small}"]).model)
+    assert line.endswith("weights of another shape (hidden_size is 16, not 2048); model=hf calls them what they are.")

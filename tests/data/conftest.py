@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data.dataset import TextDataset, dataset_named
 from ntl.data.prepared import Prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 
 Release = Callable[..., None]
 

@@ -189,22 +189,6 @@ def test_conversations_keep_what_was_said_before(read, chat_tokenizer) -> None:
     assert read(single) == read(single, format="chat") == read(plain)
 
 
-NOT_READ: dict[str, tuple[Any, str]] = {
-    "two turns": (conversation(5, *TURNS), "dataset.format=chat"),
-    "no answer": ({"messages": TURNS[:1]}, "does not end in a message of the user and the answer"),
-    "parts": ({"messages": [{"role": "user", "content": [{"text": "a"}]}, TURNS[1]]}, "'content' is .* neither text"),
-    "text": ({"messages": "What?"}, "'messages' is no list"),
-}
-
-
-@pytest.mark.parametrize("case", NOT_READ)
-def test_a_conversation_that_cannot_be_read_is_named_by_its_line(case: str, read) -> None:
-    row, why = NOT_READ[case]
-    with pytest.raises(UserError, match=rf"jsonl:3: .*{why}") as caught:
-        read([conversation(0), conversation(1), row, *map(conversation, range(2, 9))])
-    assert "\n" not in str(caught.value)
-
-
 def test_fields_of_messages_that_are_not_read_are_counted(tmp_path: Path) -> None:
     rows = [conversation(n) for n in range(40)]
     for row in rows[:3]:

@@ -1,17 +1,22 @@
 """Padding, masks and the one shift, by hand; padding on either side gives the same loss."""
 
 import math
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from ntl.data.collate import (
+    IGNORE_INDEX,
     CausalCollator,
     MaskedNumberCollator,
     RegressionCollator,
     Seq2SeqCollator,
 )
+from ntl.data.encode import Block, write_encoded
+from ntl.data.encoded import Packed
 
 PAD, EOS, START = 0, 1, 9
 
@@ -101,3 +106,50 @@ def test_the_longest_input(masked: MaskedNumberCollator) -> None:
     assert masked.longest_input(about) == 7
     assert RegressionCollator(PAD).longest_input(about) == 5
     assert CausalCollator(PAD).longest_input(about) == 6  # it never reads the end of the answer
+
+
+# Documents end to end in examples of equal length.
+
+
+LAST = 9
+
+
+def written(folder: Path, documents: list[list[int]]) -> Path:
+    """As the documents are encoded: without a question, and with an end token."""
+    flat = [token for ids in documents for token in [*ids, LAST]]
+    sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
+    folder.mkdir()
+    block = Block(sizes, {"tokens": np.array(flat, dtype=np.uint16)}, {})
+    write_encoded(folder, [block], {"dtype": "<u2", "has_values": False})
+    return folder
+
+
+def blocks(packed: Packed) -> list[tuple[list[int], list[int]]]:
+    return [
+        (each["question_ids"].tolist(), each["answer_ids"].tolist())
+        for each in map(packed.__getitem__, range(len(packed)))
+    ]
+
+
+def test_documents_end_to_end_by_hand(tmp_path: Path) -> None:
+    packed = Packed(written(tmp_path / "x", [[1, 2, 3], [4], [5, 6]]), 4, LAST)
+    assert blocks(packed) == [([LAST], [1, 2, 3, LAST]), ([LAST], [4, LAST, 5, 6]), ([6], [LAST])]
+    assert [packed.documents(index) for index in range(3)] == [(0, [4]), (1, [2, 2]), (2, [1])]
+    assert packed.lengths(np.arange(3)).tolist() == [5, 5, 2]
+    assert packed.about == {
+        **{"truncated": 0, "unknown": 0, "longest_question": 1, "longest_answer": 4, "longest_example": 5}
+    }
+    assert CausalCollator(0).longest_input(packed.about) == 4
+    assert blocks(pickle.loads(pickle.dumps(packed))) == blocks(packed)
+    alone = Packed(packed.folder, 1, LAST)  # as long as a token
+    stream = [1, 2, 3, LAST, 4, LAST, 5, 6, LAST]
+    assert blocks(alone) == [([before], [label]) for before, label in zip([LAST, *stream], stream, strict=False)]
+    assert [alone.documents(index) for index in range(9)] == [(n, [1]) for n in (0, 0, 0, 0, 1, 1, 2, 2, 2)]
+    for index in (-1, 3):
+        with pytest.raises(IndexError):
+            packed[index]
+    batch = CausalCollator(0)([packed[index] for index in range(3)])
+    assert batch["input_ids"].tolist() == [[LAST, 1, 2, 3], [LAST, 4, LAST, 5], [6, 0, 0, 0]]
+    assert batch["labels"].tolist() == [[1, 2, 3, LAST], [4, LAST, 5, 6], [LAST, *[IGNORE_INDEX] * 3]]
+    # Nothing but the end of the split is padded, and documents are not masked from each other.
+    assert batch["attention_mask"].tolist() == [[1] * 4, [1] * 4, [1, 0, 0, 0]]

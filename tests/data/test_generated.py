@@ -1,5 +1,6 @@
 """The sets that are drawn row by row: what they have in common, then each by hand."""
 
+import math
 import random
 import re
 from collections import Counter
@@ -11,23 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError, compose
-from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
+from ntl.data.dataset import Example, TextDataset
 from ntl.data.prepared import Prepared
-from ntl.data.sets import generated
+from ntl.data.sets.drawn import Generated, drawn_on, side_of
 from ntl.data.sets.generated import (
-    FIRST,
-    SECOND,
-    Generated,
+    WORDS,
     Induction,
+    InductionConfig,
     KeyValues,
+    KeyValuesConfig,
     Needle,
+    NeedleConfig,
     Place,
     PolynomialArithmetic,
+    PolynomialConfig,
     StarGraph,
+    StarGraphConfig,
     names_of,
-    side_of,
 )
 from ntl.data.sets.generated import answer_of as polynomial_of
+from ntl.data.sets.multiplication import Multiplication, MultiplicationConfig
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
@@ -37,19 +42,27 @@ SMALL = {
     "star_graph": StarGraph(StarGraphConfig(**ROWS)),
     "needle": Needle(NeedleConfig(**ROWS, lengths=[48, 64], extrapolate_lengths=[128])),
     "key_values": KeyValues(KeyValuesConfig(**ROWS)),
+    "noisy_numbers": NoisyNumbers(NoisyNumbersConfig()),
+    "multiplication": Multiplication(
+        MultiplicationConfig(
+            max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
+        )
+    ),
 }
 # sha256 of the files in the order of their names. If they change, rows of earlier runs cannot be made again: raise the
-# set's version.
+# set's version, also where an update of numpy changes its random streams.
 PINNED = {
     "polynomial": "29c1c0fa014353d0 b88d17af2acce52f 09eb7f8fa188b8e8 0803838726561a0c",
     "induction": "e275c67d1a6b7e54 e6d08ae7c404b8cf c0165e697b872521",
     "star_graph": "a45bb8fb8f32892b f350db72696c9255 12fb09ab91ec5454",
     "needle": "a65cbae0b2c8ebeb b3b3d172055ba23d 00e5106c4cda1c73 b4b8daf689c40ea9",
     "key_values": "08ffc765ba795a01 722c0ae9dfdbb5ce 941a9551b6d67f09 7c337b7a324386a3",
+    "noisy_numbers": "5a7d67426263a95c 5f51fd33c6f08194 a4044a9373af7438",
+    "multiplication": "564713091658ce81 2aba827c55454522 951fdb566deaad8a c027bf070bb1ddea",
 }
 
 
-def made(dataset: Generated, folder: Path, **changes: object) -> Prepared:
+def made(dataset: TextDataset, folder: Path, **changes: object) -> Prepared:
     for name, value in changes.items():
         assert hasattr(dataset.config, name)
         dataset = type(dataset)(type(dataset.config)(**{**dataset.values, name: value}))
@@ -79,37 +92,19 @@ def test_the_text_is_pinned_and_another_seed_gives_another(small: Prepared, tmp_
 
 def test_more_training_rows_leave_the_tests_as_they_are(small: Prepared, tmp_path: Path) -> None:
     more = made(SMALL[small.dataset.name], tmp_path, train_rows=500)
-    changed = {file for file, digest in more.digests().items() if small.digests()[file] != digest}
-    assert changed == {"train.jsonl"}
-    assert list(more.rows("train"))[:400] == list(small.rows("train"))
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "line"),
-    [
-        ("polynomial", {"extrapolate_operations": 5}, "dataset.extrapolate_operations=5: must be above dataset.max_op"),
-        ("star_graph", {"nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels; raise it."),
-        ("needle", {"keys": 6}, "dataset.lengths: 48 words are 6 sentences, too few for the question and dataset"),
-        ("needle", {"depths": [0, 101]}, r"dataset.depths=\[0,101\]: must be different whole numbers of 0 to 100"),
-        (
-            "key_values",
-            {"extrapolate_keys": [65]},
-            r"dataset.extrapolate_keys=\[65\]: must be different whole numbers of 1 to",
-        ),
-    ],
-)
-def test_settings_that_do_not_fit(name: str, changes: dict, line: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=line):
-        made(SMALL[name], tmp_path, **changes)
-    assert not list(tmp_path.glob(f"{name}-*"))
+    for split in small.dataset.test_splits:
+        assert list(more.rows(split)) == list(small.rows(split))
+    if isinstance(small.dataset, Generated):
+        assert list(more.rows("validation")) == list(small.rows("validation"))
+        assert list(more.rows("train"))[:400] == list(small.rows("train"))
 
 
 def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "TRIES", 200)
+    monkeypatch.setattr("ntl.data.sets.drawn.TRIES", 200)
     with pytest.raises(UserError, match=r"dataset=key_values: interpolate has \d+ rows, and only \d+ different ones"):
         made(SMALL["key_values"], tmp_path, digits=2, keys=[1], depths=[0], test_rows=800, extrapolate_keys=[2])
     with pytest.raises(UserError, match="too few different questions with these settings: none of 200 is for test"):
-        generated.drawn_on("test", lambda: "Tom Hill")
+        drawn_on("test", lambda: "Tom Hill")
 
 
 @given(
@@ -191,7 +186,7 @@ def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) ->
 
 # ---- stories
 
-NAME = re.compile(rf"\b({'|'.join(FIRST)}) ({'|'.join(SECOND)})\b")
+NAME = re.compile(rf"\b({'|'.join(WORDS['first'])}) ({'|'.join(WORDS['second'])})\b")
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +216,65 @@ def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
     size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
     texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
     tokenizer = train_tokenizer(texts, tmp_path / "trained", vocab_size=size)
-    for part in (*FIRST[:40], *SECOND[:40]):
+    for part in (*WORDS["first"][:40], *WORDS["second"][:40]):
         assert tokenizer.tokenize(part) == [f"\u2581{part}"]
     assert tokenizer.tokenize("thanked Tom Hill") == ["\u2581thanked", "\u2581Tom", "\u2581Hill"]
+
+
+# ---- products
+
+
+def operands(row: Example) -> tuple[int, int]:
+    match = re.fullmatch(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?", row["question"])
+    assert match is not None
+    return int(match[1]), int(match[2])
+
+
+def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
+    sizes = {"train_rows": 500, "validation_rows": 100, "test_rows_per_cell": 3}
+    huge = made(Multiplication(MultiplicationConfig(max_digits=9, extrapolate_digits=10, **sizes)), tmp_path)
+    rows = [row for split in huge.dataset.splits for row in huge.rows(split)]
+    for row in rows:
+        assert int(row["answer"]) == math.prod(operands(row))
+    assert max(len(row["answer"]) for row in rows) >= 19
+    assert len(huge.rows("extrapolate")) == 19 * 3
+
+
+def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
+    config = MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
+    prepared = made(Multiplication(config), tmp_path)
+    dataset = prepared.dataset
+    assert (dataset.splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
+    drawn = {split: [*map(operands, prepared.rows(split))] for split in dataset.splits}
+    assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
+    assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
+        (a, b) for a in range(1, 10) for b in range(1, 10)
+    ]
+    unordered = [{frozenset(pair) for pair in pairs} for pairs in drawn.values()]
+    assert sum(map(len, unordered)) == 9 * 10 // 2
+    assert dataset.group(prepared.rows("test")[0]["id"]) == "1x1"
+    assert drawn["train"] != sorted(drawn["train"])
+
+
+# ---- noisy numbers
+
+TRUTHS = {
+    "villa 37 4 2 =": "42.8",  # 10 + 10 + 14.8 + 12 - 4
+    "flat 10 0 9 =": "0.0",  # 10 + 4 - 18 = -4, clipped
+    "flat 11 0 5 =": "4.4",
+    "farm 99 9 0 =": "96.6",  # 10 + 20 + 39.6 + 27: the largest
+}
+
+
+def test_the_noise_free_answer_by_hand() -> None:
+    dataset = NoisyNumbers(NoisyNumbersConfig())
+    assert {question: dataset.truth(question) for question in TRUTHS} == TRUTHS
+    for question in ("villa 37 4 2", "barn 37 4 2 =", "villa 07 4 2 =", "villa 37 4 2 = ", "villa 37 4 12 ="):
+        with pytest.raises(ValueError, match="is not a question of noisy_numbers"):
+            dataset.truth(question)
+
+
+def test_without_noise_the_answer_is_the_rounded_truth(tmp_path: Path) -> None:
+    exact = made(SMALL["noisy_numbers"], tmp_path, noise_sd=0, train_rows=500)
+    for row in exact.rows("train"):
+        assert int(row["answer"]) == round(float(exact.dataset.truth(row["question"])))

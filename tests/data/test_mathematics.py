@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import ArithmeticConfig, MathematicsConfig
 from ntl.data import raw
 from ntl.data.dataset import TextDataset
 from ntl.data.prepared import Prepared
@@ -20,7 +19,9 @@ from ntl.data.sets.mathematics import (
     TESTS,
     TRAIN,
     Arithmetic,
+    ArithmeticConfig,
     Mathematics,
+    MathematicsConfig,
     answer_of,
 )
 
@@ -136,12 +137,6 @@ def test_the_papers_counts() -> None:
     # The consent to generate changes no row.
     asked = Mathematics(MathematicsConfig(allow_generation=True))
     assert asked.folder_name == Mathematics(config).folder_name
-
-
-@pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
-def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
-    with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
-        mathematics(data_dir, rows_per_file=10, train_share=share)
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,35 @@
+import gzip
 import hashlib
+import json
 import os
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 import ntl
-from ntl.config import UserError
-from ntl.config.data import NoisyNumbersConfig
+from ntl.config import UserError, compose
+from ntl.config.composition import known_datasets
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import BLOCK, Lines, Prepared, Rows, write_split
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
+from ntl.data.sets.official import MultiRC, RJokes
+from ntl.system.files import sha256_of
 
 # Prepares the data set of the fixture `small` and stops in the middle of writing.
 CHILD = """
 import sys, time
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data import prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
 
 def stop(path, rows):
     path.touch()
@@ -85,14 +91,6 @@ def test_the_shared_folder_is_read_and_never_written(
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
     assert Prepared(other, data_dir).prepare().parent == shared
     assert len(Prepared(other, data_dir).rows("test")) == 2000
-
-
-def test_of_many_targets_every_kth_is_taken(small: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    small.prepare()
-    answers = [row["answer"] for row in small.rows("train")]
-    for most, step in ((30, 1), (29, 2), (15, 2), (7, 5), (1, 30)):
-        monkeypatch.setattr("ntl.data.prepared.MAX_TARGETS", most)
-        assert small.train_targets() == answers[::step]
 
 
 def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,3 +186,89 @@ def test_only_line_feeds_end_a_line_and_the_last_is_optional(
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
     with patch("ntl.data.prepared.BLOCK", block):
         assert list(Lines(path)) == expected
+
+
+# test_dataset.py
+
+
+def test_the_folder_is_named_by_the_values() -> None:
+    name = NoisyNumbers(NoisyNumbersConfig()).folder_name
+    assert name.startswith("noisy_numbers-")
+    assert NoisyNumbers(OmegaConf.structured(NoisyNumbersConfig)).folder_name == name
+    assert NoisyNumbers(NoisyNumbersConfig(_target_="elsewhere.NoisyNumbers")).folder_name == name
+    assert NoisyNumbers(NoisyNumbersConfig(noise_sd=6)).folder_name == name  # int and float of one value
+    assert NoisyNumbers(NoisyNumbersConfig(seed=1)).folder_name != name
+
+    class Next(NoisyNumbers):
+        version = 2
+
+    assert Next(NoisyNumbersConfig()).folder_name != name
+
+
+@pytest.mark.parametrize("name", known_datasets())
+@pytest.mark.slow
+def test_the_defaults_are_the_paper_scale(name: str) -> None:
+    by_config = compose([f"dataset={name}", "scale=paper"]).dataset
+    dataset = dataset_named(name)
+    assert dataset.config == by_config
+    assert dataset.name == name
+    assert set(dataset.test_splits) < set(dataset.splits)
+
+
+# test_prepare_data.py
+
+
+SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py")
+main = runpy.run_path(SCRIPT)["main"]
+TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]
+
+
+def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*TINY, "--data-dir", str(data_dir), "--json"]
+    assert main(arguments) == 0
+    report = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    rows = {split: entry["rows"] for split, entry in report["splits"].items()}
+    assert rows == {"train": 40, "validation": 5, "test": 6}
+    for entry in report["splits"].values():
+        assert entry["sha256"] == sha256_of(Path(report["folder"]) / entry["file"])
+    assert (report["done"], report["source"]) == ("prepared", {"kind": "computed from the config"})
+    main(arguments)
+    again = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    assert again["done"] == "already prepared"
+    assert again["splits"] == report["splits"]
+    with open(Path(report["folder"]) / "train.jsonl", "a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(UserError, match=r"train\.jsonl: not the file that was prepared"):
+        main(arguments)
+
+
+@pytest.fixture
+def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``all`` means one data set that can be made, one without its training file, and one without any file."""
+    jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
+    release(RJokes, validation=jokes, test=jokes)
+    release(MultiRC)
+    monkeypatch.setattr("ntl.config.composition.known_datasets", lambda: ["multirc", "noisy_numbers", "rjokes"])
+    return data_dir
+
+
+def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 0
+    shown = capsys.readouterr().out
+    for name, path, home in (
+        ("multirc", "multirc/train.jsonl", "MultiRC/train.jsonl of "),
+        ("rjokes", "rjokes/train.tsv.gz", ""),
+    ):
+        assert f"{name}: no file {three}/{path}; it is to be had as {home}http://127.0.0.1" in shown
+    assert "noisy_numbers: prepared in" in shown
+    main(["all", "--data-dir", str(three), "--no-download", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["noisy_numbers"]["done"] == "already prepared"
+    assert report["multirc"]["error"] in shown
+
+
+def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (three / "rjokes/test.tsv.gz").write_bytes(b"no gzip")
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
+    assert "rjokes/test.tsv.gz: not the published file: its sha256 is" in capsys.readouterr().out
+    assert (three / dataset_named("noisy_numbers").folder_name).is_dir()

@@ -11,11 +11,10 @@ import pytest
 import torch
 from given import MAKES
 
-from ntl.config import UserError
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
 from ntl.data.encode import encode_dataset, encode_rows
 from ntl.data.encoded import Packed
-from ntl.data.weights import TokenTexts, WeightedCollator, matched, of_parts
+from ntl.data.weights import TokenTexts, WeightedCollator, matched
 
 Read = Callable[..., list[dict[str, Any]]]
 YEAR = r"\b(19|20)\d\d\b"
@@ -52,28 +51,6 @@ def test_weights_of_a_message_and_of_its_parts(read: Read, tmp_path: Path) -> No
     (tmp_path / "other.jsonl").write_text(json.dumps(rows[0]) + "\n")
     found = {row["answer"]: json.loads(row["weight"]) for row in read(rows, format="chat", **validation)}
     assert found == {"It is 7": [[6, 0.0], [1, 6.0]], "7": 4.0}
-
-
-ASKED = [[{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": "7"}] for n in range(12)]
-UNWEIGHED: list[dict[str, Any]] = [{"messages": each} for each in ASKED]
-WRONG: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "negative": (rows_of(1, -1), r"\.jsonl:2: 'w' is -1: a weight is a finite number of at least 0, such as 0\.5\.$"),
-    "text": (rows_of("much"), "'w' is 'much': a weight"),
-    "null": (rows_of(1, None), "'w' is None: a weight"),
-    "all zero": (rows_of(0), r"dataset\.weight=w: all weights of train are 0\.$"),
-    "no column": ([{"question": "a", "answer": "b"}], "no column 'w'"),
-    "no such key": (UNWEIGHED, r"dataset\.weight=w: no row has it, and no message\.$"),
-    "earlier": ([said("7", before=1)], "'w' of an earlier message, of which nothing is learned"),
-    "parts": ([said(["7"])], "the content of the last message is a list, but not of {text, w}"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_weight_is_one_line(case: str, read: Read) -> None:
-    rows, line = WRONG[case]
-    with pytest.raises(UserError, match=line) as caught:
-        read(rows, format="chat")
-    assert "\n" not in str(caught.value)
 
 
 # ---- at each token
@@ -113,14 +90,6 @@ def test_a_special_token_without_a_role_writes_nothing() -> None:
     exclude: dict[str, Any] = {"exclude_numbers": "^7$", "tokenizer": TOKENIZER}
     weights = WeightedCollator(collated, **exclude)([{"input_ids": ids, "labels": ids}])["loss_weights"]
     assert weights[0].tolist() == [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
-
-
-def test_parts_of_an_answer() -> None:
-    texts = [b" It", b" is", b" ", b"7", b"5", b""]
-    weights = of_parts(texts, "It is 75", [[6, 0.5], [2, 3.0]])
-    assert weights.tolist() == [0.5, 0.5, 0.5, 3.0, 3.0, 3.0]
-    with pytest.raises(ValueError, match="the tokenizer does not write it as it stands"):
-        of_parts([b"It is"], "It is 75", [[6, 0.5], [2, 3.0]])
 
 
 def test_what_is_on_disk_and_in_a_batch(tmp_path: Path) -> None:

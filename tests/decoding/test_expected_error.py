@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from tree_models import END, MODELS, TreeTokenizer, answer_logits, prompts
 
-from ntl.decoding.tree import ENDS, START, NumberTokens, advance, expected_error, number_masses
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import ENDS, START, NumberTokens, advance
 from ntl.numbers import parse_number
+from ntl.system.errors import Diverged
 
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]
 TARGETS = torch.tensor([12.0, -1.0, 2.1], dtype=torch.float64)
@@ -106,3 +108,22 @@ def test_what_a_narrow_search_leaves_out_has_no_gradient_that_is_not_finite() ->
     model = MODELS["decoder"]()
     for kind in KINDS:
         assert all(each.isfinite().all() for each in gradients(model, of_the_tree(model, 2, kind=kind).sum()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_beams", [5, ALL])
+@pytest.mark.parametrize("architecture", [name for name in MODELS if name != "fixed_mask"])
+def test_a_gpu_finds_the_same(architecture: str, num_beams: int) -> None:
+    """There, prefixes that do not exist are read as well, since nothing tells the host which ones do."""
+    model = MODELS[architecture]()
+    expected = gradients(model, (of_the_tree(model, num_beams) ** 2).sum())
+    tokens, limits = NumberTokens.from_tokenizer(TreeTokenizer(), device="cuda"), {"max_new_tokens": LENGTH}
+    inputs = {name: values.to("cuda") for name, values in prompts(model, QUESTIONS).items()}
+    masses = number_masses(model.to("cuda"), inputs, tokens, num_beams=num_beams, **limits)
+    found = gradients(model, (expected_error(*masses, TARGETS.to("cuda")) ** 2).sum())
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-5, atol=1e-7)
+    broken = next(model.parameters())
+    torch.nn.init.constant_(broken, torch.nan)
+    with pytest.raises(Diverged, match="NaN or infinite"):
+        number_masses(model, inputs, tokens, num_beams=num_beams, **limits)

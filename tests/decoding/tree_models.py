@@ -128,3 +128,16 @@ def answer_logits(model: Any, question: Sequence[int], answers: Sequence[Sequenc
         starts = torch.nn.functional.pad(tokens, (1, 0), value=PAD)
         return model(input_ids=questions, decoder_input_ids=starts, use_cache=False).logits
     return model(torch.cat([questions, tokens], 1), use_cache=False).logits[:, len(question) - 1 :]
+
+
+def most_likely(logits: torch.Tensor) -> int:
+    return int(logits.argmax())
+
+
+@torch.no_grad()
+def step_by_step(model: Any, question: list[int], length: int, choose: Any = most_likely) -> list[int]:
+    """The answer, each token ``choose(logits)`` of a pass over all tokens before it, without a cache."""
+    new: list[int] = []
+    while len(new) < length and END not in new:
+        new.append(choose(answer_logits(model, question, [new])[0, -1]))
+    return new

@@ -43,13 +43,12 @@ def test_over_all_choices_of_the_new_answer_the_level_is_kept(scores: list[float
         assert share < exact + Fraction(1, len(scores))
 
 
-@pytest.mark.parametrize("groups", [18, 49])
-def test_where_questions_repeat_the_level_is_kept(groups: int) -> None:
-    """By hand k / (n + 1) of n different questions: 18 / 19 and 45 / 50.
+def test_where_questions_repeat_the_level_is_kept() -> None:
+    """By hand k / (n + 1) of n different questions: 18 / 19.
 
     The rows of a question share an effect. They are sorted by their errors: the first of each would cover fewer.
     """
-    random, draws = np.random.default_rng(0), 4000
+    random, draws, groups = np.random.default_rng(0), 4000, 18
     covered = []
     for _ in range(draws):
         effects, sizes = random.normal(size=groups + 1), random.integers(1, 10, size=groups + 1)
@@ -144,22 +143,3 @@ def test_the_scale_log_is_the_linear_one_of_logarithms(logs: list, middle: float
     assert log.scores == pytest.approx(linear.scores, abs=1e-9)
     ends = [math.log(end) for end in log.interval(level, math.exp(middle))]
     assert ends == pytest.approx(linear.interval(level, middle), abs=1e-9)
-
-
-def test_answers_of_all_magnitudes_are_covered_by_factors() -> None:
-    """Log-normal answers over 16 powers of ten: 18 / 20 of them by hand, whether small or large; linear ones fail."""
-    random, draws = np.random.default_rng(0), 1500
-    covered: dict[str, list[tuple[float, bool]]] = {"log": [], "linear": []}
-    for _ in range(draws):
-        answers = np.exp(random.normal(0, 8, size=20))
-        pairs = compared(answers * np.exp(random.normal(0, 0.5, size=20)), answers)
-        for scale, of_draws in covered.items():
-            errors = errors_of(pairs, scale)
-            calibration = Calibration.from_errors(errors[:19], scale=scale)
-            found = calibration.metrics(errors[19:], [], pairs.prediction[19:])["coverage_90"]
-            of_draws.append((float(answers[19]), found == 1))
-    for scale, of_draws in covered.items():
-        assert np.mean([held for _, held in of_draws]) == pytest.approx(0.9, abs=3 * math.sqrt(0.09 / draws))
-        large = [held for answer, held in of_draws if answer > 1e4]
-        assert len(large) > 100
-        assert (np.mean(large) > 0.83) == (scale == "log")

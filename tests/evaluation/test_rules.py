@@ -121,14 +121,6 @@ def test_the_numbers_of_a_text() -> None:
     }
 
 
-def test_options_follow_the_default_rule_alone() -> None:
-    for name in ("paper+percent", "default+", "default+percents", "percent"):
-        with pytest.raises(
-            ValueError, match=r"choose one of default, paper; default may be followed by \+magnitudes and"
-        ):
-            extract_answer("1", name)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(120)  # as a pattern that goes back over what it read would not
 def test_long_texts_are_read_once():

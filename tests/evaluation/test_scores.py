@@ -1,15 +1,18 @@
 """All scores of a predictions file, and what a record keeps of single examples."""
 
 import hashlib
+import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.evaluation import NUMBER_METRICS, Scores, score_predictions, write_predictions
+from ntl.evaluation import NUMBER_METRICS, Scores, read_predictions, score_predictions, write_predictions
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.numeric import constant_baselines
 from ntl.evaluation.scores import speculation_metrics
@@ -87,15 +90,6 @@ def test_intervals_are_scored_where_the_header_has_scores_of_validation_answers(
     assert (metrics["test/coverage_90"], metrics["test/width_90"]) == (0.5, 18)
     assert not [name for name in score(rows).metrics if "90" in name]
     assert "validation/coverage_90" not in metrics  # it would be of the answers that it is calibrated on
-
-
-def test_intervals_on_the_scale_log_are_relative_to_the_prediction(score):
-    """Each from x / 2 to 2 x, of 1.5 x."""
-    rows = [row("test", number, "10", text) for number, text in enumerate(("6", "21", "none", "-10"))]
-    stored = Calibration.from_errors([math.log(2)] * 9, scale="log").header
-    metrics = score(rows, calibration=stored).metrics
-    assert metrics["test/coverage_90"] == 0.25
-    assert metrics["test/width_90"] == pytest.approx(1.5 * (6 + 21) / 2)
 
 
 def test_metrics_of_both_rules(scores):
@@ -179,16 +173,6 @@ def test_token_accuracy(score):
     assert scores.groups == {}
 
 
-def test_what_cannot_be_scored(score):
-    for rows, message in (
-        ([], r"p\.jsonl: no predictions after the header"),
-        ([ROWS[0], row("test", 9, "a cat", "1")], r"p\.jsonl: test 9: 'answer' holds no number: 'a cat'"),
-        ([row("test", 9, "1", "1", truth="?")], r"p\.jsonl: test 9: 'truth' holds no number: '\?'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            score(rows, baselines={})
-
-
 def test_a_rule_that_is_wrong_in_a_known_way(score):
     answers = [("10", "10", "10"), ("20", "25", "25"), ("30", "33", "35"), ("40", "44", "44")]
     rows = [row("test", n, answer, said, shortcut=rule) for n, (answer, said, rule) in enumerate(answers)]
@@ -232,8 +216,6 @@ def test_lists_of_numbers_by_hand(score):
     many = row("test", 0, " ".join(["1"] * 25), " ".join(["1"] * 24 + ["26"]))
     metrics = score([many], metrics="numbers", baselines={}).metrics
     assert (metrics["test/mae"], metrics["test/mae/20"], "test/mae/21" in metrics) == (1.0, 0.0, False)
-    with pytest.raises(UserError, match="test: an answer is no list of numbers: 'one'"):
-        score([row("test", 0, "one", "1")], metrics="numbers", baselines={})
 
 
 def test_plain_text_by_hand(score):
@@ -265,3 +247,57 @@ def test_speculation_by_hand() -> None:
     assert speculation_metrics(rows) == {"tokens_per_forward": 2, "accepted/head2": 1, "accepted/head3": 1 / 3}
     alone = speculation_metrics(rows[1:2])
     assert (alone["tokens_per_forward"], math.isnan(alone["accepted/head2"])) == (1, True)
+
+
+# The file of predictions.
+
+
+WRITTEN = {
+    "schema": 1,
+    "dataset": "noisy_numbers",
+    "metrics": "number",
+    "decoding": {"name": "greedy", "num_beams": 1},
+    "baselines": {"mode": "17", "median": "18", "mean": "18.25"},
+}
+TWO = [
+    {"split": "test", "id": "0", "answer": "12", "prediction": " 12"},
+    {"split": "test", "id": "1", "answer": "12", "prediction": "1\u2028²\n\ud800\t", "group": "3x2", "truth": "11"},
+]
+
+
+def fault(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_predictions(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(str(path), "FILE")
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "run" / "predictions.jsonl"
+    write_predictions(path, WRITTEN, iter(TWO))
+    assert read_predictions(path) == (WRITTEN, TWO)
+    assert len(path.read_bytes().splitlines()) == 3
+    assert json.loads(path.read_text().splitlines()[0]) == {"header": WRITTEN}
+    assert os.listdir(path.parent) == ["predictions.jsonl"]
+
+
+def test_malformed(tmp_path):
+    path = tmp_path / "p.jsonl"
+    for records, message in (
+        ([], "FILE: the file is empty"),
+        ([{"header": WRITTEN}, '{"split": "test", '], "FILE:2: not a line of JSON"),
+        ([{"header": WRITTEN}, "[" * 100_000], "FILE:2: not a line of JSON"),
+        ([TWO[0]], "FILE:1: no header of predictions"),
+        ([{"header": WRITTEN | {"schema": 2}}], "FILE:1: schema 2 is not 1"),
+        ([{"header": WRITTEN}, TWO[0], {"split": "test", "id": "1", "answer": "1"}], "FILE:3: the row lacks"),
+        ([{"header": WRITTEN}, TWO[0] | {"prediction": 12}], "FILE:2: 'prediction' is 12, not a text in quotes"),
+        ([{"header": WRITTEN}, *TWO, TWO[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
+    ):
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+        path.write_text("".join(f"{line}\n" for line in lines))
+        assert fault(path).startswith(message)
+    assert fault(Path("/dev/null")).startswith("FILE: cannot read the predictions: a pipe, socket or device")
+    write_predictions(path, WRITTEN, TWO)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert fault(path) == "FILE: the file is empty or its last line is cut off; decode the run again"

@@ -56,17 +56,6 @@ def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path)
     assert run.config.keep_steps == compose(run.overrides).keep_steps == [10, 30]
 
 
-def test_steps_of_epochs_are_known_once_the_data_is_prepared(tmp_path: Path) -> None:
-    words = [*NOISY, "trainer.epochs=2", "dataset.train_rows=320", "trainer.batch_size=32", f"data_dir={tmp_path}"]
-    (run,) = plan_runs([words], tmp_path)
-    assert (run.steps, run.step) == (0, 0)
-    from ntl.config import build
-    from ntl.data.prepared import Prepared
-
-    Prepared(build(run.config.dataset), str(tmp_path)).prepare(lambda line: None)
-    assert plan_runs([words], tmp_path)[0].steps == 20
-
-
 # ---- tables
 
 

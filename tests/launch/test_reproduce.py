@@ -1,11 +1,10 @@
-"""The command line of reproduce.py: its settings, its tables, --dry-run and --status."""
+"""The command line of reproduce.py: its settings, its tables, --dry-run."""
 
 import re
 import runpy
-import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fake_runs
@@ -15,8 +14,8 @@ from fake_runs import FAILS, NO_RECORD
 
 from ntl.config import UserError
 from ntl.launch import table
-from ntl.launch.plan import demands, to_make
-from ntl.launch.table import status
+from ntl.launch.plan import Run, demands, to_make
+from ntl.results import RunRecord
 from ntl.results.spec import table_names
 from ntl.system.files import lock
 
@@ -97,8 +96,7 @@ def test_tables_are_completed_printed_and_written(complete: Complete, make_table
     names, outputs = [make_table("one", 1, 2), make_table("bad", FAILS, NO_RECORD, 2)], tmp_path / "outputs"
     code, lines = complete(names, outputs)
     assert code == 1
-    assert lines[0].startswith("Disk: 0.0")
-    assert lines[1] == "8 runs in 2 worker processes."
+    assert lines[0] == "8 runs in 2 worker processes."
     assert lines[-9].startswith("4 runs trained in ")
     assert lines[-9].endswith(f"s, 4 failed. Runs: {outputs}/<run id>/.")
     errors = ["RuntimeError: no such"] * 2 + ["it ended without a record"] * 2
@@ -131,59 +129,52 @@ def test_a_table_with_settings_says_so(complete: Complete, make_table: MakeTable
     assert complete([name], outputs, overrides=[*added, "device=cpu"])[1][-1].startswith("0 runs trained")
 
 
-def test_too_little_disk_is_refused(
-    complete: Complete, make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(UserError, match=r"^outputs=.*: too little free disk; free some, or choose another by outputs="):
-        complete([make_table("small", 1)], tmp_path / "outputs")
+# ---- --dry-run
 
 
-# ---- --dry-run and --status
-
-
-def test_dry_run_and_status_make_nothing(
+def test_dry_run_makes_nothing(
     make_table: MakeTable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(main.__globals__, "PUBLISHED", tmp_path / "none")
-    name, other = make_table("small", 1, 2), make_table("other", 2, 3)
+    names = f"table={make_table('small', 1, 2)},{make_table('other', 2, 3)}"
 
-    def said(*words: str) -> str:
-        assert main([f"table={name}", *words]) == 0
+    def said(*words: str) -> list[str]:
+        assert main([names, *words]) == 0
         assert [path.name for path in tmp_path.iterdir()] == ["tables"]
-        return capsys.readouterr().out
+        return capsys.readouterr().out.splitlines()
 
-    assert "small  tiny   4     4 " in said("workers=4", "--dry-run")
-    assert "small  tiny   2     2 " in said("seeds=2", "--dry-run")
-    assert "\nEvery run with trainer.bf16=true; " in said("trainer.bf16=true", "--dry-run")
-    # Runs of both tables are counted once, and steps of epochs are not known before the data is prepared.
-    epochs = f"trainer.epochs=2 data_dir={tmp_path}".split()
-    assert main([f"table={name},{other}", "--dry-run", *epochs]) == 0
-    rows = [line.split()[:5] for line in capsys.readouterr().out.splitlines()[1:4]]
-    of_two = [["small", "tiny", "4", "4", "unknown"], ["other", "tiny", "4", "4", "unknown"]]
-    assert rows == [*of_two, ["all", "tiny", "6", "6", "unknown"]]
-    counts, left = said("--status").splitlines()
-    assert counts == "0 done, 0 running, 0 failed, 4 missing of 4 runs"
-    assert left.startswith("Core-hours left, as records of such runs measured them: ")
+    found = said("workers=4", "--dry-run")
+    assert found[0].split() == ["table", "scale", "runs", "done", "running", "failed", "missing", "core-hours"]
+    rows = [line.split()[:7] for line in found[1:]]
+    of_one = [["small", "tiny", "4", "0", "0", "0", "4"], ["other", "tiny", "4", "0", "0", "0", "4"]]
+    assert rows == [*of_one, ["all", "tiny", "6", "0", "0", "0", "6"]]  # runs of both tables are counted once
+    assert said("seeds=2", "--status")[1].split()[:3] == ["small", "tiny", "2"]
+    assert said("trainer.bf16=true", "--dry-run")[4].startswith("Every run with trainer.bf16=true; ")
 
 
 def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     demanded = demands([make_table("small", 1, 2)], "tiny", [], tmp_path)
-    done, at_work, failed, missing = to_make(demanded[0].missing)
+    done, at_work, failed, _ = to_make(demanded[0].missing)
     fake_runs.run(done.config, list(done.overrides))
     for run in (at_work, failed):
         run.folder.mkdir()
         (run.folder / "metrics.jsonl").write_text('{"step": 25}\n')
     failed.log.write_text("Traceback\nValueError: no such thing\n\n")
     with lock(tmp_path / f".{at_work.id}.lock"):
-        todo = to_make(demanded[0].missing)
-        said = status(demanded, todo, {})
-    assert todo[-1] == missing
-    assert said.splitlines() == [
-        "1 done, 1 running, 1 failed, 1 missing of 4 runs",
-        "Core-hours left, as records of such runs measured them: 0 + runs not measured: 3.",
-        f"running {at_work.id}: step 25/500",
-        f"failed  {failed.id}: ValueError: no such thing",
-    ]
+        _, counts, *lines = table.dry_run(demanded, []).splitlines()
+    assert counts.split() == ["small", "tiny", "4", "1", "1", "1", "1", "0.00", "+", "runs", "not", "measured:", "3"]
+    assert lines == [f"running {at_work.id}: step 25/500", f"failed  {failed.id}: ValueError: no such thing"]
+
+
+def test_core_hours_are_the_median_of_records_of_the_same_kind(timed_record: Callable[..., RunRecord]) -> None:
+    words = ["dataset=arithmetic", "model=gpt2_tiny", "scale=tiny"]
+    records = [timed_record(seconds) for seconds in (360.0, 9000.0, 720.0)] + [timed_record(1.0, dataset="rjokes")]
+    records += [timed_record(9.0, device="NVIDIA H200"), timed_record(0.0), replace(timed_record(9.0), config={})]
+    runs = [Run.of([*words, f"seed={seed}"]) for seed in (1, 2)]
+    assert table.core_hours(runs, records) == "0.40"
+    assert table.core_hours(runs, [timed_record(10.0, device="cpu x86_64, 4 of 8 threads", num_devices=90)]) == "2.00"
+    others = [["dataset=rjokes", *words[1:]], [*words, "trainer.max_steps=7"], [*words, "objective=mtp"]]
+    runs += [Run.of(each) for each in others]
+    assert table.core_hours(runs, [timed_record(3600.0)]) == "2.00 + runs not measured: 3"

@@ -64,6 +64,21 @@ def test_every_kind_by_every_implementation(kind: str, dtype: torch.dtype) -> No
                     assert (gradient - exact).norm() < 1e-2 * exact.norm(), door
 
 
+@pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
+def test_float16_with_a_grad_scaler(implementation: str) -> None:
+    hidden, head, labels = inputs("cuda", torch.float32)
+    weight = torch.nn.Parameter(head.clone())
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), torch.amp.GradScaler("cuda", init_scale=1024.0)
+    with torch.autocast("cuda", torch.float16):
+        loss = linear_ce_ntl(hidden, weight, labels, DIGITS.to("cuda"), implementation=implementation).total
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    gradient = computed("linear", "was", "cpu", torch.float64, implementation="reference")[2] / 1.7
+    torch.testing.assert_close((head - weight.detach()).cpu().double(), gradient, rtol=1e-2, atol=1e-3)
+    assert scaler.get_scale() == 1024.0
+
+
 def waits(call: Callable[[], Any], mode: str = "warn") -> int:
     """Return how often a call waits for the host; in the mode "error" that is one, where it waits."""
     call()  # what is made once, such as the workspace of cuBLAS, may wait
@@ -80,10 +95,13 @@ def waits(call: Callable[[], Any], mode: str = "warn") -> int:
 
 @pytest.mark.parametrize("kind", [kind for kind in KIND_NAMES if kind != "emo"])  # which replaces CE
 def test_no_number_loss_waits_for_the_host(kind: str) -> None:
-    """Nor does its sum with CE by "fused"; CE by itself drops the ignored rows."""
+    """Nor does its sum with CE, weighted or not."""
     hidden, head, labels = inputs("cuda", torch.float32)
     logits, vocab, terms = (hidden @ head.T).requires_grad_(), DIGITS.to("cuda"), Terms.of(kind, 0.3, options_of(kind))
-    waits(lambda: ce_ntl(logits, labels, vocab, kind=terms, implementation="fused").total.backward(), "error")
+    for implementation in ("reference", "fused"):
+        for weights in (None, weights_of(labels).to("cuda")):
+            how: dict[str, Any] = {"implementation": implementation, "loss_weights": weights}
+            waits(lambda how=how: ce_ntl(logits, labels, vocab, kind=terms, **how).total.backward(), "error")
     if terms.numbers:
         waits(lambda: terms.number(logits, labels, vocab).backward(), "error")
 

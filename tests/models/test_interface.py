@@ -1,5 +1,6 @@
 """Hidden states and heads give the logits of the model's own forward pass, for all the ways in which heads differ."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
+from ntl.config.model import LoraConfig
 from ntl.models import checked_lm_head, hidden_states, lm_head
+from ntl.models.lora import add_lora, merged_state, trained_state
 
 ROWS = 24
 DECODERS: dict[str, dict[str, Any]] = {
@@ -145,3 +148,46 @@ def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
     model.merge_adapter()
     found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
     torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-4)
+
+
+# Adapters: frozen weights do not change, the merged model is equivalent, and trained weights can be restored.
+
+
+NAMES = ["gpt2_tiny", "granite_tiny", "t5_tiny_regression"]
+
+
+@pytest.fixture
+def with_adapters(made) -> Callable[..., Any]:
+    def make(name: str, **lora: Any) -> Any:
+        full = compose([f"model={name}", "scale=tiny"]).model.lora.full
+        return add_lora(made(name), LoraConfig(rank=2, full=full, **lora))
+
+    return make
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_adapters_alone_are_trained_and_the_merged_model_computes_the_same(
+    name: str, with_adapters, made, logits
+) -> None:
+    model, plain = with_adapters(name, alpha=8.0), made(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    for _ in range(3):  # so that every adapter, which begins as zero, has changed
+        optimizer.zero_grad()
+        logits(model.train()).square().mean().backward()
+        optimizer.step()
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed
+    assert changed <= set(trained_state(model))
+    assert all("lora_" in key or key.startswith("classification_head.") for key in trained_state(model))
+    # What is trained in full needs no adapter beside it.
+    assert not [key for key in trained_state(model) if "lora_" in key and key.startswith("classification_head.")]
+    with torch.no_grad():
+        for weight in trained_state(model).values():  # a few steps hardly move it
+            weight.normal_(std=0.3)
+        untrained, expected = logits(plain), logits(model.eval())
+        merged = merged_state(model)
+        assert set(merged) == set(plain.state_dict())
+        plain.load_state_dict(merged)
+        torch.testing.assert_close(logits(plain), expected, rtol=1e-4, atol=1e-5)
+    assert float((expected - untrained).abs().max()) > 0.01

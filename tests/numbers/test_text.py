@@ -1,3 +1,6 @@
+"""Numbers in text: what is one, as it is written by people, and lists."""
+
+import json
 import math
 import time
 from decimal import Decimal, localcontext
@@ -8,14 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ntl.numbers import format_number, last_number_paper, parse_number, signed_log
+from ntl.numbers.answers import read_list
 from ntl.numbers.text import (
     MAX_EXPONENT,
     find_place_tokens,
     number_spans,
-    parse_place_token,
-    place_token,
     place_tokens,
 )
+from ntl.numbers.written import COMMA, POINT, read_value, rewrite
+from ntl.system.errors import UserError
 
 
 def values_in(text: str) -> list[Decimal]:
@@ -143,14 +147,6 @@ def test_the_signed_logarithm_and_the_papers_log_error():
 # ---- digits at decimal places
 
 
-def test_place_tokens_and_what_is_none() -> None:
-    for token, expected in (("_5_-1_", (5, -1)), ("_0_0_", (0, 0)), ("_9_19_", (9, 19))):
-        assert parse_place_token(token) == expected
-        assert place_token(*expected) == token
-    for token in ("5", "_5_", "_5_01_", "_5_-0_", "_15_0_", "▁_5_0_", "_٣_0_", "_5_0_ ", ""):
-        assert parse_place_token(token) is None
-
-
 def test_the_papers_tokens() -> None:
     tokens = place_tokens()
     assert len(tokens) == len(set(tokens)) == 320
@@ -158,3 +154,163 @@ def test_the_papers_tokens() -> None:
     assert tokens[-1] == "_9_19_"
     vocab = {"a": 0, "_9_19_": 4, "7": 1, "_0_-12_": 2}
     assert list(find_place_tokens(vocab).items()) == [(2, (0, -12)), (4, (9, 19))]
+
+
+# Numbers as people write them.
+
+
+# What is read alike with either decimal mark, or makes sense with one alone; and the unit.
+READ_AS = {
+    "1234": ("1234", ""),
+    "1.10": ("1.10", ""),
+    "+5": ("5", ""),
+    ".5": ("0.5", ""),
+    "5.": ("5", ""),
+    "1,234.50": ("1234.50", ""),
+    "1.234,50": ("1234.50", ""),
+    "1 234,5": ("1234.5", ""),
+    "1'234": ("1234", ""),
+    "1’234.5": ("1234.5", ""),
+    "-1\u202f234.50": ("-1234.50", ""),
+    "1,234,567": ("1234567", ""),
+    "1,23,456.7": ("123456.7", ""),
+    "12,5": ("12.5", ""),
+    "0,123": ("0.123", ""),
+    "1234,567": ("1234.567", ""),
+    "−3": ("-3", ""),
+    "– 3": ("-3", ""),
+    "－３．５": ("-3.5", ""),
+    "(1,234.5)": ("-1234.5", ""),
+    "1e-5": ("0.00001", ""),
+    "6.02 x 10^23": ("602" + 21 * "0", ""),
+    "-10^5": ("-100000", ""),
+    "2\\times10^{-3}": ("0.002", ""),
+    "1,5·10⁻³": ("0.0015", ""),
+    "$1,790,582.46": ("1790582.46", "$"),
+    "-US$5": ("-5", "US$"),
+    "$-5": ("-5", "$"),
+    "12,50 €": ("12.50", "€"),
+    "CHF 1'250.00": ("1250.00", "CHF"),
+    "12%": ("12", "%"),
+    "0,5 ‰": ("0.5", "‰"),
+    "9.81 m/s2": ("9.81", "m/s2"),
+    "2.5 million": ("2.5", "million"),
+    "$\\boxed{42}$": ("42", ""),
+}
+REFUSED = [
+    *("", "NA", "n/a", "nan", "inf", "-", "$", "kg", "٣", "½", "1/2", "3 1/2", "12:30", "2020-01-01", "1.2.2020"),
+    *("1.2.3", "5-7", "5 to 7", "5±1", "~5", "<5", "ca. 5", "1 2345", "12 34", "1,,2", "5,", "--5", "(-5)"),
+    *("5 x 10", "5 or 6", "1, 2", "1.000.00", "0x1F", "1e99999999", "5 kg - 7 kg", "1_000", "5\n6", "5=5"),
+]
+
+
+def test_a_number_is_read_as_it_is_meant_and_all_else_is_none() -> None:
+    found = {text: read_value(f" {text}\n") for text in READ_AS}
+    assert {text: value and (*set(value.numerals.values()), value.unit) for text, value in found.items()} == READ_AS
+    assert {text: read_value(text) for text in REFUSED} == dict.fromkeys(REFUSED)
+
+
+def test_one_mark_before_three_digits_may_mean_two_numbers() -> None:
+    both = {"1,234": ("1234", "1.234"), "12.345 kg": ("12.345", "12345"), "(1,234)": ("-1234", "-1.234")}
+    for text, (point, comma) in both.items():
+        value = read_value(text)
+        assert value is not None
+        assert value.numerals == {POINT: point, COMMA: comma}
+
+
+@given(st.text(st.sampled_from("0123456789.,' -+()eE%$x^kgö²\n"), max_size=30))
+def test_any_text_is_a_plain_numeral_or_none(text: str) -> None:
+    value = read_value(text)
+    for numeral in value.numerals.values() if value else ():
+        assert parse_number(numeral) is not None
+        assert set(numeral) <= set("-.0123456789")
+
+
+def rewritten(*texts: str, mark: str = "") -> tuple[list[str], str]:
+    return rewrite([(f"row {number}", text) for number, text in enumerate(texts, 1)], mark)
+
+
+def test_a_column_tells_its_decimal_mark_unless_it_is_told() -> None:
+    for texts, numerals in (
+        (["1,234", "5.5"], ["1234", "5.5"]),
+        (["1,234", "5,5"], ["1.234", "5.5"]),
+        (["1.234", "12", "1.234.567"], ["1234", "12", "1234567"]),
+        (["1.234", "0.250"], ["1.234", "0.250"]),
+        (["12", "1 234"], ["12", "1234"]),
+        (["5 kg", "1,000.0 kg"], ["5", "1000.0"]),
+    ):
+        assert rewritten(*texts)[0] == numerals
+    assert rewritten("1,234", "5,678", mark=POINT)[0] == ["1234", "5678"]
+    assert rewritten("1,234", "5,678", mark=COMMA)[0] == ["1.234", "5.678"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        (
+            ["12", "1,234", "5,678"],
+            r"^row 2: the answer '1,234' may be 1234 or 1\.234, .*number_format=point reads 1234",
+        ),
+        (
+            ["1,5", "1.5"],
+            r"^'1\.5' \(row 2\) has a decimal point, and '1,5' \(row 1\) a decimal comma; write all alike",
+        ),
+        (["5 kg", "5 g"], r"'5 g' has the unit 'g', and '5 kg' \(row 1\) has the unit 'kg'; give all of them one unit"),
+        (["12%", "0.12"], r"'0\.12' has no unit, and '12%' \(row 1\) has the unit '%'"),
+        (["1.5", "about 5"], "^row 2: the answer 'about 5' is no number with at most a unit"),
+    ],
+)
+def test_answers_that_do_not_fit_together_are_refused(texts: list[str], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        rewritten(*texts)
+    with pytest.raises(UserError, match=r"'1\.234,5' is no number with a decimal point; dataset\.number_format=auto"):
+        rewritten("1.234,5", mark=POINT)
+
+
+def test_what_was_changed_is_one_line() -> None:
+    assert rewritten("7", "1.50") == (["7", "1.50"], "")
+    numerals, said = rewritten("7", "1,234.50", "2,345.60", "(5)", "1e3")
+    assert numerals == ["7", "1234.50", "2345.60", "-5", "1000"]
+    assert said == "4 of 5 answers rewritten, the first 1,234.50 -> 1234.50"
+
+
+# The numbers of a list; how a text gives one number shows in the rules (tests/evaluation/test_rules.py).
+
+
+LISTED = st.decimals(-(10**12), 10**12, places=6)
+SEPARATORS = st.one_of(st.sampled_from([",", ", ", " , ", ",  ", ",\n"]), st.text(" \t\n", min_size=1, max_size=3))
+
+
+@given(st.lists(LISTED, min_size=1), SEPARATORS, st.sampled_from(["", " ", "\n"]))
+def test_numbers_between_any_separator_are_read(numbers: list[Decimal], separator: str, around: str) -> None:
+    text = around + separator.join(map(format_number, numbers)) + around
+    assert read_list(text) == dict(enumerate(numbers, 1))
+
+
+@given(st.dictionaries(st.text(), LISTED, min_size=1))
+def test_numbers_of_json_are_read(numbers: dict[str, Decimal]) -> None:
+    written = [format_number(number) for number in numbers.values()]
+    assert read_list(f" [{','.join(written)}]") == dict(enumerate(numbers.values(), 1))
+    pairs = ", ".join(f"{json.dumps(name)}: {number}" for name, number in zip(numbers, written, strict=True))
+    assert read_list(f"{{{pairs}}}\n") == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("1,234 5", [1234, 5]), ("1,234, 5", [1234, 5]), ("1,234", [1, 234]), ("−3,1e2", [-3, 100]), ("5", [5])],
+)
+def test_what_a_comma_is(text: str, numbers: list[float]) -> None:
+    """With white space elsewhere it groups digits."""
+    assert [*(read_list(text) or {}).values()] == numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", "a, 1", "1,,2", "1, ,2", "1, 2,3", "1 2, 3", "1,2,", "1; 2", "3 and 4", "12:30"),
+        *("[1, 2", "[[1]]", '["1"]', "[true]", "[NaN]", "[1e99999999]", "[" * 100_000),
+        *('{"a": 1, "a": 2}', '{"a": {"b": 1}}'),
+    ],
+)
+def test_what_is_no_list_of_numbers(text: str) -> None:
+    assert read_list(text) is None

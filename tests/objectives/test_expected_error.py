@@ -11,7 +11,8 @@ from transformers.models.t5.modeling_t5 import T5LayerNorm
 from tree_models import TreeTokenizer, decoder, encoder_decoder
 
 from ntl.config.loss import ExpectedErrorConfig
-from ntl.decoding.tree import NumberTokens, expected_error, number_masses
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
 from ntl.losses import NumberTokenLoss, cross_entropy
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.expected_error import ExpectedError

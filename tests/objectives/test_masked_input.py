@@ -95,16 +95,6 @@ def test_a_row_is_masked_alike_in_every_batch_of_an_epoch(variant: str) -> None:
     assert not torch.equal(_masked(variant=variant, seed=5)(rows)["input_ids"], whole)
 
 
-def test_a_document_is_masked_alike_in_a_packed_row() -> None:
-    rows = [_long(first) for first in range(3)]
-    alone = _masked()(rows)["input_ids"]
-    packed = MaskedInput(DataCollatorWithFlattening(), _Tokenizer())([{**row} for row in rows])
-    assert packed["input_ids"].shape == (1, 600)
-    assert torch.equal(packed["input_ids"].view(3, 200), alone)
-    every = MaskedInput(DataCollatorWithFlattening(), _Tokenizer(), 1.0)([{**row} for row in rows])
-    assert [place for place, token in enumerate(every["input_ids"][0]) if token != MASK] == [199, 399, 599]
-
-
 def _told(row: dict[str, list[int]], entropies: Any) -> dict[str, Any]:
     return {**row, "entropies": entropies}
 
@@ -247,26 +237,29 @@ def test_special_tokens_without_a_role_are_not_masked(variant: str) -> None:
     assert torch.equal(special, (after == 20) | (after == 21))
 
 
-def test_wrong_uses() -> None:
+def _bare() -> _Tokenizer:
     bare = _Tokenizer()
     bare.mask_token_id = None
-    made: list[tuple[Callable[[], Any], str]] = [
-        (lambda: MaskedInput(_collate, bare), "the tokenizer has no mask token"),
-        (lambda: _masked(fraction=0.0), "fraction must be above 0"),
-        (lambda: _masked(low=0.0), "low must be above 0 and at most 1, and ramp not negative, not 0.0 and 0"),
-        (lambda: _masked(variant="code"), "variant must be 'paper' or 'random', not 'code'"),
+    return bare
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: MaskedInput(_collate, _bare()), "mask token"),
+        (lambda: _masked(fraction=0.0), "fraction"),
+        (lambda: _masked(low=0.0), "low"),
+        (lambda: _masked(variant="code"), "variant"),
         (lambda: _masked(entropies="entropies", copy="separate"), "a copy has no entropies"),
-        (lambda: _masked(entropies="entropies")([_long(0)]), "no 'entropies' in a row; a Trainer needs remove_unused"),
+        (lambda: _masked(entropies="entropies")([_long(0)]), "'entropies'"),
         (lambda: _masked(entropies="entropies")([_told(_long(0), [1.0])]), "as long as its input_ids"),
+        (lambda: _masked(entropies="entropies")([_told(_row([7, 8]), [float("nan"), 1.0])]), "1 of them NaN"),
         (
-            lambda: _masked(entropies="entropies")([_told(_row([7, 8]), [float("nan"), 1.0])]),
-            "2 for 2 tokens of a batch, 1 of them NaN",
-        ),
-        (
-            lambda: MaskedInput(DataCollatorWithFlattening(), bare, variant="random", copy="separate")([_long(0)]),
+            lambda: MaskedInput(DataCollatorWithFlattening(), _bare(), variant="random", copy="separate")([_long(0)]),
             "position_ids",
         ),
-    ]
-    for make, line in made:
-        with pytest.raises(ValueError, match=line):
-            make()
+    ],
+)
+def test_wrong_uses(make: Callable[[], Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        make()

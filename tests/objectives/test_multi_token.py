@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ntl.config.loss import MTPConfig
-from ntl.losses import NumberTokenLoss, NumberTokenLossMixin, squashed_cost
+from ntl.losses import NumberTokenLoss, NumberTokenLossMixin
 from ntl.models.mtp import add_heads
 from ntl.objectives import MultiToken
 from ntl.objectives.mtp import scheduled
@@ -175,14 +175,6 @@ def test_heads_are_made_where_the_model_is(kind: dict[str, Any]) -> None:
     model = decoder("llama").to("meta")
     add_heads(model, MTPConfig(name="mtp", heads=2, keep_depth=True, **kind), "", print, copies=True)
     assert {each.device.type for each in model.parameters()} == {"meta"}
-
-
-def test_the_costs_of_its_loss_follow_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # masks in place of indices, as on a GPU
-    model, loss = decoder("llama"), _loss(cost=squashed_cost(vocabulary().token_values, 3.0))
-    multi = MultiToken(model, kind="shared", loss=loss)
-    _total(multi, model.to("meta"), {name: each.to("meta") for name, each in make_batch().items()}).backward()
-    assert multi.objective.loss.terms.options["cost"].is_meta
 
 
 def test_predictions(tmp_path: Path) -> None:

@@ -47,10 +47,9 @@ def make_row(
     group: str = "",
     pins: Mapping[str, Any] | None = None,
     records: dict[int, RunRecord] | None = None,
-    learnt: bool | None = None,
 ) -> Row:
     """A row with these scores by metric; without ``records`` one for each of its seeds."""
     spec = RowSpec(label=label, role=role, group=group, constant="mean" if role is Role.constant else "")
     words = () if role is Role.constant else (f"loss={label}",)
     found = {seed: record(seed) for each in (scores or {}).values() for seed in each} if records is None else records
-    return Row(spec, words, pins or {}, (1, 2, 3), records=found, values=dict(scores or {}), learnt=learnt)
+    return Row(spec, words, pins or {}, (1, 2, 3), records=found, values=dict(scores or {}))

@@ -107,9 +107,6 @@ def test_each_thing_that_does_not_fit_has_its_line(published: list[RunRecord]) -
         right,
         seed=2,
         git={"commit": "0" * 40, "dirty": True},
-        packages={"torch": "2.13.0"},
-        device="",
-        predictions_sha256="abc",
         data={"files": {"train.jsonl": "0" * 64}},
         metrics={**right.metrics, "test/accuracy": 0.9},
         config={**right.config, "trainer": {**right.config["trainer"], "lr": 0.5}},
@@ -119,14 +116,10 @@ def test_each_thing_that_does_not_fit_has_its_line(published: list[RunRecord]) -
         "its seed is 2, and 1 by its overrides",
         "its commit 0+ is not in this repository",
         "its source had uncommitted changes",
-        "the versions of python, ntl, transformers, tokenizers are not recorded",
-        "its device is not recorded",
-        "predictions_sha256 is 'abc', which is no sha256",
         "data.files.train.jsonl differs from that of [0-9]+ published runs with the same settings",
         "test/accuracy is 0.9, and its answers give 0.[0-9]+",
     ]
-    faults, rows = check_record(wrong, published, ROOT)
-    assert rows == []
+    faults, _ = check_record(wrong, published, ROOT)
     assert [bool(re.match(*pair)) for pair in zip(expected, faults, strict=True)] == [True] * len(expected), faults
 
 

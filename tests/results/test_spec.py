@@ -51,40 +51,27 @@ def test_a_spec_is_typed(load) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "title: A table",
-            "title: A table\nseed: 1",
-            r"mine\.yaml: TableSpec.* unexpected keyword argument 'seed'",
-        ),
-        (
-            "label: CE,",
-            "lable: CE,",
-            r"mine\.yaml: blocks\[0\]\.rows\[0\]: RowSpec.* keyword argument 'lable'",
-        ),
+        ("title: A table", "title: A table\nseed: 1", r"mine\.yaml: seed: Key 'seed' not in 'TableSpec'"),
+        ("label: CE,", "lable: CE,", r"mine\.yaml: lable: Key 'lable' not in 'RowSpec'"),
+        ("role: ntl", "role: nlt", r"mine\.yaml: role: Invalid value 'nlt', expected one of \[baseline, control, "),
         (
             "{metric: test/mae}",
             "{metric: test/accurcy}",
             r"mine\.yaml: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add "
             r"it, say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
-        (
-            "{metric: test/mae}",
-            ", ".join(f"{{metric: {split}/mae}}" for split in "tuvwxyz"),
-            r"A block: columns: more than 6 to show: mark the others details: true",
-        ),
+        ("seeds: [1, 2]", "seeds: []", "A block: scales.tiny.seeds: give at least one seed"),
         (
             "row: NTL,",
             "row: WAS,",
             r"mine\.yaml: primary at scale 'tiny'\.row: table 'mine' has no row 'WAS' that runs",
         ),
         ("title: A table", "title: A table\ntitle: B", r"mine\.yaml: while constructing .* duplicate key title"),
-        ("metric: test/mae, named", "metric: test/r2, named", r"primary at scale 'tiny': 'test/r2' is no shown column"),
         (
-            "    rows:",
-            "    families: [{rows: [NTL], against: Ce, metric: test/mae}]\n    rows:",
-            r"mine\.yaml: A block: families: not one row that runs has the label 'Ce'",
+            "metric: test/mae, named",
+            "metric: test/r2, named",
+            "primary at scale 'tiny': 'test/r2' is no column",
         ),
-        ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_key(load, old: str, new: str, message: str) -> None:

@@ -1,11 +1,12 @@
 """What a sweep prints at its end: what differs between its runs, paired differences by hand, and what is no pair."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.results import RunRecord, write_record
-from ntl.results.readings import compare_runs, labels, show_sweep
+from ntl.results.readings import compare_readings, compare_runs, labels, show_sweep
 
 FILES = {"train.jsonl": "a", "test.jsonl": "b"}
 WAS = "loss=ntl_was, loss.weight=0.3"
@@ -26,7 +27,8 @@ def made(make_record):
 def test_means_and_differences_by_hand(made) -> None:
     """0.1, 0.2 and 0.3 more: mean 0.2, t interval 0.2 ± 4.302653 · 0.1 / √3."""
     base = [made("ce", seed, 0.5) for seed in (1, 2, 3)]
-    found = compare_runs([*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))])
+    runs = [*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))]
+    found = compare_runs(labels(runs), runs)
     assert [*found.index] == [(loss, metric) for loss in ("loss=ce", WAS) for metric in (ACCURACY, MAE)]
     assert [*found.loc["loss=ce", ACCURACY]] == ["0.500 ± 0.000", 3, ""]
     assert [*found.loc[WAS, ACCURACY]] == ["0.700 ± 0.100", 3, "+0.200 [-0.048, +0.448], n = 3, better in 3 of 3"]
@@ -35,13 +37,46 @@ def test_means_and_differences_by_hand(made) -> None:
 
 def test_what_cannot_be_compared_says_why(made) -> None:
     other = {"files": {**FILES, "test.jsonl": "c"}}
-    found = compare_runs(
-        [made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5), made("ntl_crps", 1, None)]
-    )
+    runs = [made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5), made("ntl_crps", 1, None)]
+    found = compare_runs(labels(runs), runs)
     assert found.loc["loss=gce, loss.weight=0.3", "effect"].tolist() == ["none: other test data"] * 2
     assert found.loc[WAS, "effect"].tolist() == ["none: no seed in common"] * 2
     assert [*found.loc["loss=ntl_crps, loss.weight=0.3", ACCURACY]] == ["undefined", 1, "undefined for 1 seed"]
     assert labels([made("ce", 1, 0.5), made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
+
+
+def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(made) -> None:
+    """Without CE the first row takes its place; the advice follows from the intervals."""
+
+    def run(loss: str, seed: int, greedy: float, expected: float, lost: float = 0.0) -> RunRecord:
+        record = made(loss, seed, 0.5)
+        record.metrics |= {"test/mae": greedy, "test/mae@expectation": expected, "test/mae:mean": 9.0}
+        record.metrics |= {"test/mae:ridge": 0.5, "test/unparsable": lost}
+        return replace(record, config={**record.config, "beside": {"expectation": {}}})
+
+    def lines(runs: list[RunRecord]) -> list[str]:
+        return [" ".join(line.split()) for line in compare_readings(labels(runs), runs)]
+
+    losses = (("ntl_was", 4.0, 2.0, 0.25), ("ce", 2.0, 1.0, 0.0))
+    runs = [run(loss, seed, *rest) for seed in (1, 2, 3) for loss, *rest in losses]
+    found = lines(runs)
+    assert found[1:5] == [
+        "test MAE",
+        "greedy expectation",
+        f"{WAS} 4.000 ± 0.000 2.000 ± 0.000",
+        "loss=ce 2.000 ± 0.000 1.000 ± 0.000",
+    ]
+    assert found[5] == "For comparison: 9.000 by a constant answer, 0.500 by ridge regression on characters."
+    same, greedy = (found.index(f"difference from loss=ce, {each}") for each in ("read in the same way", "greedy"))
+    assert found[same + 2] == f"{WAS} +100.0% [+100.0, +100.0] +100.0% [+100.0, +100.0]"
+    assert found[greedy + 3] == "loss=ce -50.0% [-50.0, -50.0]"
+    assert found[found.index("unparsable") + 2].startswith(f"{WAS} 0.25")
+    assert found[-2].startswith("Less error than loss=ce, greedy: loss=ce, expectation, -50.0%")
+    assert found[-1].startswith("Ridge regression on characters has less error than all of these")
+    assert lines(runs[:2])[-2].startswith("One or two seeds show no difference")
+    alone = lines(runs[::2])
+    assert alone[alone.index("difference from all runs, greedy") + 2] == "all runs -50.0% [-50.0, -50.0]"
+    assert compare_readings(["a"], [replace(runs[1], config={**runs[1].config, "beside": {}})]) == []
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

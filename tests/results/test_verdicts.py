@@ -1,7 +1,6 @@
 """Verdicts of made-up records by hand, and those of the published records as an independent audit computed them."""
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -166,20 +165,15 @@ def test_the_figures_of_the_audit(published: list[RunRecord]) -> None:
     assert cells["digit tokens help CE", "arithmetic"] == "+0.271 [+0.125, +0.417]"
 
 
-def test_only_a_primary_is_corrected_and_a_part_of_the_probability_is_named(published: list[RunRecord]) -> None:
+def test_only_a_primary_is_corrected(published: list[RunRecord]) -> None:
     """Melting points have the primary comparison of their table, MultiRC that with a band of 1%; sentiment has none."""
     spec = load_verdicts()
-    names = ("better than CE in regression", "no harm on text", "NTL beats CE by the median")
-    spec.claims = [each for each in spec.claims if each.name in names]
+    spec.claims = [each for each in spec.claims if each.name in ("better than CE in regression", "no harm on text")]
     records = [each for each in published if each.id.startswith(("melting_points", "sentiment", "multirc"))]
-    tables = [build_table(name, records, "real") for name in ("table4_real", "table8_real")]
-    greedy, harm, median = judge(spec, tables)
-    corrected = [cell for cell in (*greedy.cells, *harm.cells, *median.cells) if cell.corrected is not None]
+    found = judge(spec, [build_table(name, records, "real") for name in ("table4_real", "table8_real")])
+    corrected = [cell for each in found for cell in each.cells if cell.corrected is not None]
     assert [cell.spec.task for cell in corrected] == ["melting points", "MultiRC, SmolLM2-135M"]
     assert "against a loss of 1% corrected over" in corrected[1].text
-    found = {cell.spec.task: cell.text for cell in median.cells}
-    assert re.search(r"the numbers that were found hold 0\.7\d and 0\.6\d of the probability", found["melting points"])
-    assert "were found" not in found["sentiment"] + "".join(cell.text for cell in greedy.cells)
 
 
 def test_answers_that_need_no_learning_gate_all_groups_and_other_metrics(published: list[RunRecord]) -> None:

@@ -5,28 +5,14 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from filelock import Timeout
 
 from ntl.system.errors import UserError
-from ntl.system.files import is_locked, lock, make_once, sha256_of, sweep, write_text
+from ntl.system.files import is_locked, lock, make_once, sha256_of, write_text
 from ntl.training.checkpoints import remove_parts
-
-
-def test_only_what_matches_and_nobody_wrote_to_goes(tmp_path: Path) -> None:
-    for name, hours in ((".a.part-gone", 30), (".b.part-written", 23)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
-        for path, age in ((tmp_path / name / "file", hours), (tmp_path / name, 25)):
-            os.utime(path, (time.time() - age * 3600,) * 2)
-    (tmp_path / ".e.part-file").touch()
-    sweep(tmp_path, ".*.part-*")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.part-written", ".e.part-file"]
-    sweep(tmp_path, ".*.part-*", unused_seconds=0)
-    assert [path.name for path in tmp_path.iterdir()] == [".e.part-file"]
 
 
 def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +62,7 @@ def test_a_folder_is_made_whole_or_not_at_all_and_once(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
     (tmp_path / "a").mkdir()  # damaged: without its file
+    (tmp_path / ".a.part-killed").mkdir()
     with pytest.raises(UserError, match=rf"^cannot write it to {tmp_path}: No space left on device\.$"):
         make_once(target, find, write, print, "write it to")
     assert not [path for path in tmp_path.rglob("*") if path.name not in ("a", ".a.lock")]

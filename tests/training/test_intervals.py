@@ -1,13 +1,20 @@
 """Intervals of a run's answers, and answers that its tokens or decoding cannot write."""
 
+import json
+import math
+import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from ntl.config import compose
 from ntl.evaluation import read_predictions, write_predictions
+from ntl.losses.rows import number_rows
+from ntl.numbers import NumberVocabulary
 from ntl.results import read_record
 from ntl.system.errors import UserError
+from ntl.training.calibration import COLUMNS, calibration, digit_probabilities
 from ntl.training.predictor import of_run
 from ntl.training.train import train
 
@@ -33,11 +40,6 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (len(header["calibration"]["scores"]), {row["split"] for row in rows}) == (15, {"test"})
     assert "interval_rows" not in read_predictions(finished / "predictions.jsonl")[0]["decoding"]
-
-
-def test_too_few_validation_rows_are_told_before_training(small) -> None:
-    with pytest.raises(UserError, match=r"decoding\.interval_rows=8: intervals of 90% need 9 validation answers"):
-        train(small("decoding.interval_rows=8"))
 
 
 def test_too_few_validation_rows_are_told_before_a_finished_run_is_decoded_again(small, finished: Path) -> None:
@@ -147,3 +149,60 @@ def test_answers_that_would_be_read_as_others_are_refused(
     assert str(caught.value).startswith(line)
     remedies = ("number_format=auto writes it as digits and a point.", "round it to 12 decimals in the file.")
     assert str(caught.value).endswith(remedies["e" not in answer.lower() and "," not in answer])
+
+
+# How far the digit distribution is to be believed: hand-computed, and of a trained run.
+
+
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "calibrate.py"))["main"]
+DIGITS = NumberVocabulary.from_values([math.nan, *range(10)])
+
+
+def test_the_calibration_of_digits_by_hand() -> None:
+    """Half on 4 and half on 8 where 4 is right; four fifths on 1, a fifth on 2 where 2 is right; text is not read."""
+    logits = torch.full((3, 11), -torch.inf)
+    logits[0, [5, 9]] = torch.tensor([1.0 + 1e-6, 1.0])
+    logits[1, [2, 3]] = torch.tensor([0.8, 0.2]).log()
+    logits[:, 0] = 7.0
+    found = calibration(number_rows(logits, torch.tensor([5, 3, 0]), DIGITS, -100))
+    assert found == pytest.approx(
+        {
+            "labels": 2,
+            "accuracy": 0.5,
+            "confidence": (0.5 + 0.8) / 2,
+            "ece": (abs(1 - 0.5) + abs(0 - 0.8)) / 2,
+            "nll": -(math.log(0.5) + math.log(0.2)) / 2,
+            "brier": ((0.25 + 0.25) + (0.64 + 0.64)) / 2,
+            "crps": (4 * 0.25 + 0.64) / 2,
+        },
+        rel=1e-5,
+    )
+
+
+def test_mean_probabilities_by_target_digit() -> None:
+    """Twice a 4, once a 2: the rows of the other digits are unknown; whole numbers have no such table."""
+    logits = torch.full((4, 11), -torch.inf)
+    logits[0, [5, 9]] = torch.tensor([0.5, 0.5]).log()  # the token of digit d is d + 1
+    logits[1, [5, 1]] = torch.tensor([0.9, 0.1]).log()
+    logits[2, [2, 3]] = torch.tensor([0.8, 0.2]).log()
+    logits[:, 0] = 7.0
+    found = digit_probabilities(number_rows(logits, torch.tensor([5, 5, 3, 0]), DIGITS, -100))
+    assert found is not None
+    assert found[4] == pytest.approx([0.05, 0, 0, 0, 0.7, 0, 0, 0, 0.25, 0], abs=1e-5)
+    assert found[2] == pytest.approx([0, 0.8, 0.2, *[0] * 7], abs=1e-5)
+    assert [row for digit, row in enumerate(found) if digit not in (2, 4)] == [None] * 8
+    whole = NumberVocabulary.from_values([math.nan, *range(0, 100, 10)])
+    assert digit_probabilities(number_rows(logits, torch.tensor([5, 5, 3, 0]), whole, -100)) is None
+
+
+def test_the_calibration_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over all number labels of the test set, whatever the batches."""
+    assert main([finished.name, "--outputs", str(finished.parent), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)[finished.name]["test"]
+    assert tuple(scores) == (*COLUMNS, "digits")
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in scores["digits"] if row)
+    assert 30 <= scores["labels"] <= 60  # thirty answers of one or two digits
+    assert 0 <= scores["ece"] <= 1 < scores["nll"] < 4
+    assert main([str(finished)]) == 0
+    line = capsys.readouterr().out
+    assert f"test  labels {scores['labels']}  accuracy {scores['accuracy']:.5g}  " in line

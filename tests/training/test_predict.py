@@ -225,29 +225,6 @@ def test_intervals_of_answers_are_those_that_are_scored(
     )
 
 
-@pytest.mark.slow
-def test_intervals_by_factors_are_those_that_are_scored(copy_of, small, prepared, asked, capsys) -> None:
-    folder, log = copy_of(*TRAINED), "decoding.interval_scale=log"
-    (question,) = questions(prepared(small(TRAINED[0])), 1)
-    path = predict(folder, [log, "decoding.interval_rows=15"], say=[].append)
-    assert path.name == "predictions-greedy-1-interval_scale=log.jsonl"
-    header, rows = read_predictions(path)
-    assert header["calibration"]["scale"] == header["decoding"]["interval_scale"] == "log"
-    factors = [math.exp(conformal_quantile(header["calibration"]["scores"], level)) for level in (0.8, 0.9)]
-    (line,) = asked(question, "--interval", "0.8", log, model=folder)
-    answer = float(line["answer"])
-    assert line["interval"] == pytest.approx([answer / factors[0], answer * factors[0]])
-    main([str(folder), question, "--interval", "0.8", log])
-    low, high = line["interval"]
-    assert f"{line['answer']} [{low:.12g}, {high:.12g}]" in capsys.readouterr().out
-    pairs = [(float(row["prediction"]), float(row["answer"])) for row in rows]
-    within = [x / factors[1] <= y * (1 + 1e-9) and y <= x * factors[1] * (1 + 1e-9) for x, y in pairs]
-    widths = [x * factors[1] - x / factors[1] for x, _ in pairs]
-    metrics = score_predictions(path).metrics
-    expected = [sum(within) / len(within), sum(widths) / len(widths)]
-    assert [metrics["test/coverage_90"], metrics["test/width_90"]] == pytest.approx(expected)
-
-
 def test_an_interval_that_cannot_be_had_is_one_line(finished: Path, asked) -> None:
     files = sorted(finished.iterdir())
     for level in ("nan", "inf", "0", "1", "-0.5"):

@@ -1,47 +1,43 @@
-"""``scripts/benchmark_decoding.py``: drafts of heads, and our decoding without, over transformers' greedy ``generate``.
+"""``scripts/benchmark_decoding.py``: drafts of heads against transformers' greedy ``generate``; searches of numbers.
 
-All decode the same batches of questions, through the tokenizer's chat template where it has one, and take turns. A step
-is a pass of ``generate`` behind the one over the questions. The cost of a verification, and of a draft, is its share of
-the time behind that pass, by its number of passes, over a step. Steps over passes, over the sum of both costs, bound
-the speed-up.
+Drafts: all decode the same batches of questions, through the tokenizer's chat template where it has one.
 
-With ``--search``: the search of numbers (``new``), and one that reads on the ``--num-beams`` likeliest prefixes of each
-length and loses the others (``old``), against one that reads so many that it is a reference.
+With ``--search``: the search of numbers (``new``), and one that reads on the 100 likeliest prefixes of each length and
+loses the others (``old``), against one that reads so many that it is a reference, or against random answers.
 """
 
 import argparse
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import eq
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers import logging as transformers_logging
 
-from ntl.benchmarks.timing import Row, clock, in_turns, ratios
-from ntl.config.decoding import DecodingConfig
+from ntl.benchmarks.timing import Row, clock, in_turns, ratios, tell
+from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.data.collate import pad_inputs
+from ntl.data.chat import Chat
+from ntl.data.encode import encode_rows
 from ntl.decoding.distribution import NumberDistribution
-from ntl.decoding.generation import generate, until_end
-from ntl.decoding.speculative import Rows, few_rows
+from ntl.decoding.generation import until_end
+from ntl.decoding.speculative import SPECULATION, speculate
 from ntl.decoding.tree import NumberTokens, read_numbers, search
 from ntl.models.interface import end_ids, pad_id
 from ntl.models.mtp import PARALLEL, SEQUENTIAL, add_heads
 from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import sha256_of
 from ntl.system.hub import weight_files
+from ntl.training.checkpoints import MANIFEST
 from ntl.training.decode import RULE, max_new_tokens
-from ntl.training.predictor import restore
-
-Ids = list[list[int]]  # of the answers, in the order of the questions
+from ntl.training.parts import RunParts
+from ntl.training.predictor import UNLIMITED, restore, stored
 
 
 def stored_heads(folder: Path) -> tuple[str, int]:
@@ -54,88 +50,61 @@ def stored_heads(folder: Path) -> tuple[str, int]:
     raise UserError(f"{folder}: no heads are stored there; train them with MultiToken")
 
 
+def batches(parts: RunParts, examples: Sequence[Any], size: int) -> Iterator[Any]:
+    """Yield the padded questions of the examples."""
+    for at in range(0, len(examples), size):
+        yield {name: each.to(parts.device) for name, each in parts.collator.prompts(examples[at : at + size]).items()}
+
+
 @torch.inference_mode()
 def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each batch size and number of heads. UserError for a setting that is not possible."""
     kind, most = stored_heads(given.folder)
     if wrong := [heads for heads in given.heads if not 1 <= heads <= most]:
         raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of heads, {most}")
-    transformers_logging.set_verbosity_error()  # it would list the heads as weights that it does not know
-    tokenizer: Any = AutoTokenizer.from_pretrained(given.folder, padding_side="left")
-    model: Any = AutoModelForCausalLM.from_pretrained(given.folder, dtype=getattr(torch, given.dtype))
-    settings = MTPConfig(heads=most, kind=kind, variant=given.variant, keep_depth=True)
-    add_heads(model, settings, str(given.folder)).to(given.device).eval()
-    shape, ends, pad, tick = model.config, end_ids(model, tokenizer), pad_id(tokenizer), clock(given.device)
     with one_line_errors("read", given.questions), given.questions.open(encoding="utf-8") as stream:
-        texts = [json.loads(line)["question"] for line, _ in zip(stream, range(given.count), strict=False)]
-    said: Any = [[{"role": "user", "content": text}] for text in texts]
-    template: Any = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
-    asked = map(template, said) if tokenizer.chat_template else (tokenizer(text)["input_ids"] for text in texts)
-    questions = [np.array(ids) for ids in sorted(asked, key=len, reverse=True)]
-    plain = generate(DecodingConfig(name="greedy"), model=model, tokenizer=tokenizer, max_new_tokens=given.tokens)
+        asked = [json.loads(line) | {"answer": ""} for line, _ in zip(stream, range(given.count), strict=False)]
+    parts = stored(str(given.folder), [f"device={given.device}"], say=lambda line: None).parts
+    model: Any = parts.model
+    settings = MTPConfig(heads=most, kind=kind, variant=given.variant, keep_depth=True)
+    add_heads(model, settings, str(given.folder))
+    model.to(parts.device, getattr(torch, given.dtype)).eval()
+    tokenizer, shape, ends = parts.tokenizer, model.config, end_ids(model, parts.tokenizer)
+    chat = Chat(tokenizer, str(given.folder)) if tokenizer.chat_template else None
+    examples = list(encode_rows(asked, tokenizer, decoder_only=True, max_length=UNLIMITED, chat=chat))
+    examples.sort(key=lambda each: -len(each["question_ids"]))
 
-    def batches(size: int) -> Iterator[dict[str, torch.Tensor]]:
-        for at in range(0, len(questions), size):
-            padded = pad_inputs(questions[at : at + size], pad, left=True)
-            yield {name: each.to(given.device) for name, each in padded.items()}
-
-    def bare(size: int, limit: int) -> Ids:
-        options: Any = {"do_sample": False, "max_new_tokens": limit, "pad_token_id": pad}
-        found = ((model.generate(**inputs, **options), inputs["input_ids"].shape[1]) for inputs in batches(size))
+    def greedy(size: int) -> list[list[int]]:
+        options: Any = {"do_sample": False, "max_new_tokens": given.tokens, "pad_token_id": pad_id(tokenizer)}
+        read = batches(parts, examples, size)
+        found = ((model.generate(**inputs, **options), inputs["input_ids"].shape[1]) for inputs in read)
         return [until_end(ids, ends) for output, skipped in found for ids in output[:, skipped:].tolist()]
 
-    def ours(size: int) -> Ids:
-        return [answer.token_ids for inputs in batches(size) for answer in plain((), inputs)]
-
-    def drafts(size: int, heads: int) -> tuple[Ids, list[Row], float, float]:
-        """Also the counts of each answer, and the seconds of verifications and of drafts behind the first pass."""
-        answers, verified, drafted = [], 0.0, 0.0
-        with few_rows(model):
-            for inputs in batches(size):
-                rows = Rows(model, settings, heads, inputs, given.tokens, ends)
-                rows.draft(*rows.verify())
-                while len(rows):
-                    before, found, between = tick(), rows.verify(), tick()
-                    rows.draft(*found)
-                    verified, drafted = verified + between - before, drafted + tick() - between
-                answers += [rows.answers[row] for row in range(len(inputs["input_ids"]))]
-        return [ids for ids, _ in answers], [counts for _, counts in answers], verified, drafted
+    def drafts(size: int, heads: int) -> list[Any]:
+        config = SpeculativeConfig(name="speculative", heads=heads)
+        read = speculate(config, model=model, tokenizer=tokenizer, max_new_tokens=given.tokens)
+        return [answer for inputs in batches(parts, examples, size) for answer in read(inputs["input_ids"], inputs)]
 
     for size in given.batches:
-        calls: dict[Any, Any] = {"bare": partial(bare, size, given.tokens), "prompt": partial(bare, size, 1)}
-        calls |= {"ours": partial(ours, size), **{heads: partial(drafts, size, heads) for heads in given.heads}}
+        calls: dict[Any, Callable[[], Any]] = {"greedy": partial(greedy, size)}
+        calls |= {heads: partial(drafts, size, heads) for heads in given.heads}
         times, turns = in_turns(calls, given.device, given.rounds)
-        expected = turns["bare"][0]
-        steps = _passes([len(ids) for ids in expected], size)
-        step = [(whole - prompt) / steps for whole, prompt in zip(times["bare"], times["prompt"], strict=True)]
         for heads in given.heads:
-            ids, counts, *_ = turns[heads][0]
+            counts = [answer.about[SPECULATION] for answer in turns[heads][0]]
             tokens, forwards = (sum(each[name] for each in counts) for name in ("tokens", "forwards"))
-            passes = _passes([each["forwards"] for each in counts], size)
-            costs = [
-                median(spent[part] / passes / own for spent, own in zip(turns[heads], step, strict=True))
-                for part in (2, 3)
-            ]
-            drafting = forwards - len(ids)  # passes with drafts
-            drafted = range(2, heads + 1 if drafting else 0)
-            kept = {head: sum(each["accepted"][head - 2] for each in counts) / drafting for head in drafted}
-            same = [all(turn[0][at] == each for turn in turns[heads]) for at, each in enumerate(expected)]
+            drafting = forwards - len(counts)  # passes with drafts
+            accepted = zip(*(each["accepted"] for each in counts), strict=True)
+            kept_of = {head: sum(each) / drafting for head, each in enumerate(accepted, 2) if drafting}
+            pairs = zip(turns["greedy"][0], *turns[heads], strict=True)
             yield {
                 **{"device": given.device, "kind": kind, "vocab": shape.vocab_size, "width": shape.hidden_size},
-                **{"layers": shape.num_hidden_layers, "answers": len(ids), "tokens": tokens, "rounds": given.rounds},
+                **{"layers": shape.num_hidden_layers, "answers": len(counts), "tokens": tokens, "rounds": given.rounds},
                 **{"batch": size, "heads": heads, "tokens_per_forward": tokens / forwards},
-                **{f"accepted_head{head}": kept.get(head) for head in range(2, most + 1)},
-                **{"same_answers": sum(same), "steps": steps, "passes": passes, "verify": costs[0], "draft": costs[1]},
-                **{"bound": steps / passes / sum(costs), "seconds": median(times[heads])},
-                **{"greedy_seconds": median(times["bare"]), **ratios(times["bare"], times[heads], "speedup")},
-                **ratios(times["ours"], times["bare"], "plain"),
-                "plain_same": sum(map(eq, turns["ours"][0], expected)),
+                **{f"accepted_head{head}": kept_of.get(head) for head in range(2, most + 1)},
+                "same_answers": sum(all(turn.token_ids == ids for turn in answers) for ids, *answers in pairs),
+                **{"seconds": median(times[heads]), "greedy_seconds": median(times["greedy"])},
+                **ratios(times["greedy"], times[heads], "speedup"),
             }
-
-
-def _passes(lengths: list[int], size: int) -> int:
-    """Return how many passes batches take behind those over their questions, at least 1: each those of its longest."""
-    return max(sum(max(lengths[at : at + size]) - 1 for at in range(0, len(lengths), size)), 1)
 
 
 # ---- searches of numbers
@@ -165,6 +134,30 @@ def samples(model: Any, inputs: Any, tokens: NumberTokens, *, count: int, **limi
     return [NumberDistribution.of({text: number / found.total() for text, number in found.items()})]
 
 
+def kept(file: Path | None, wanted: Sequence[Row], make: Callable[[Row], Row]) -> list[Row]:
+    """Return the reference of each wanted question: those that a file has, and new ones, which are added one by one.
+
+    A row has the seconds that it took when it was made. UserError for a file that cannot be read.
+    """
+    rows, lines = list[Row](), file.read_text(encoding="utf-8").splitlines() if file and file.is_file() else []
+    try:
+        known: list[Row] = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise UserError(f"{file}: not the lines of a reference ({error}); give another file") from error
+    for number, question in enumerate(wanted, 1):
+        row = next((each for each in known if question.items() <= each.items()), None)
+        if row is None:
+            row = question | make(question)
+            tell(f"reference {number}/{len(wanted)}: {row['seconds']:.1f} s")
+            if file:
+                with one_line_errors("write", file):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with file.open("a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(row) + "\n")
+        rows.append(row)
+    return rows
+
+
 @torch.inference_mode()
 def compare_searches(given: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each batch size and search, the reference included, which always reads a question at a time.
@@ -175,52 +168,61 @@ def compare_searches(given: argparse.Namespace) -> Iterator[Row]:
     possible, or where no reference has a spread.
     """
     settings = ["decoding=median", f"decoding.num_beams={given.num_beams}", f"device={given.device}"]
-    parts, _ = restore(given.folder, settings, say=lambda line: None)
+    parts, checkpoint = restore(given.folder, settings, say=lambda line: None)
     config: Any = parts.config.decoding
-    split, model = parts.dataset.test_splits[0], parts.model.eval()
+    split, model, tick = parts.dataset.test_splits[0], parts.model.eval(), clock(given.device)
     rows, examples = parts.rows(split), parts.encoded(split)
     places = np.linspace(0, len(rows), min(given.count, len(rows)), endpoint=False, dtype=int).tolist()
     places.sort(key=lambda at: -len(examples[at]["question_ids"]))
-    labels = [float(RULE.extract(rows[at]["answer"]) or 0) for at in places]
     ends = end_ids(model, parts.tokenizer, [parts.chat.end_id] if parts.chat else ())
     tokens = NumberTokens.from_tokenizer(parts.tokenizer, ends, model.device)
     limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens(parts), "tolerance": config.tolerance}
 
-    def run(read: Callable[..., Any], size: int, **more: float) -> list[NumberDistribution]:
-        found = []
-        for at in range(0, len(places), size):
-            prompts = parts.collator.prompts([examples[place] for place in places[at : at + size]])
-            inputs = {name: each.to(model.device) for name, each in prompts.items()}
+    def run(read: Callable[..., Any], places: Sequence[int], size: int, **more: Any) -> list[Row]:
+        found: list[NumberDistribution] = []
+        for inputs in batches(parts, [examples[place] for place in places], size):
             found += read(model, inputs, tokens, **{**limits, **more})
-        return found
+        return [statistics(*each) for each in zip(found, places, strict=True)]
 
-    def statistics(each: NumberDistribution, label: float) -> list[float]:
-        """With the standard deviation at the end."""
-        if not each.represented:
-            return [math.nan] * len(STATISTICS) + [0.0]
-        mean, deviation = each.moments(config.trim)
-        return [mean, *map(each.quantile, (0.25, 0.5, 0.75)), each.crps(label), deviation]
+    def statistics(each: NumberDistribution, place: int) -> Row:
+        values, deviation = [math.nan] * len(STATISTICS), 0.0
+        if each.represented:
+            center, deviation = each.moments(config.trim)
+            label = float(RULE.extract(rows[place]["answer"]) or 0)
+            values = [center, *map(each.quantile, (0.25, 0.5, 0.75)), each.crps(label)]
+        known = {"covered": each.covered, "represented": each.represented, "deviation": deviation}
+        return dict(zip(STATISTICS, values, strict=True)) | known
 
-    read, more = (samples, {"count": given.samples}) if given.samples else (read_numbers, {"tolerance": 0.0})
-    exact = {"reference": partial(run, read, 1, num_beams=given.reference, **more)}
-    spent, reference = in_turns(exact, given.device, 1)
-    right = np.array([*map(statistics, reference["reference"][0], labels)]).reshape(-1, len(STATISTICS) + 1)
-    spread = right[:, -1] > 0
+    def reference(question: Row) -> Row:
+        read, more = (samples, {"count": given.samples}) if given.samples else (read_numbers, {"tolerance": 0.0})
+        torch.manual_seed(question["place"])
+        started = tick()
+        (row,) = run(read, [question["place"]], 1, num_beams=given.reference, **more)
+        return row | {"seconds": tick() - started}
+
+    shared = {"weights": sha256_of(checkpoint / MANIFEST), "samples": given.samples, "trim": config.trim}
+    shared |= {"num_beams": 0 if given.samples else given.reference}
+    exact = kept(given.reference_file, [shared | {"place": place} for place in places], reference)
+    deviation = np.array([each["deviation"] for each in exact])
+    spread = deviation > 0
     if not spread.any():
         raise UserError(f"{given.folder}: of {len(places)} questions, none has two possible answers; raise --count")
     for size in given.batches:
-        calls = {"old": partial(run, old_search, size, num_beams=100), "new": partial(run, read_numbers, size)}
+        calls = {"old": partial(run, old_search, places, size, num_beams=100)}
+        calls |= {"new": partial(run, read_numbers, places, size)}
         times, turns = in_turns(calls, given.device, given.rounds)
-        times["reference"], turns["reference"] = spent["reference"] * given.rounds, reference["reference"]
-        for name, turn in turns.items():
-            found = np.array([*map(statistics, turn[0], labels)])
-            errors = 100 * np.abs(found - right)[spread, :-1] / right[spread, -1:]
+        times["reference"] = [sum(each["seconds"] for each in exact)] * given.rounds
+        for name, found in {**{name: turn[0] for name, turn in turns.items()}, "reference": exact}.items():
+            errors = {}
+            for each in STATISTICS:
+                off = np.array([one[each] - right[each] for one, right in zip(found, exact, strict=True)])
+                errors[each] = 100 * np.abs(off[spread]) / deviation[spread]
             yield {
                 **{"task": parts.dataset.name, "device": given.device, "answers": len(places)},
                 **{each: getattr(given, each) for each in ("num_beams", "reference", "samples", "rounds")},
-                **{"batch": size, "search": name, "covered": float(np.mean([each.covered for each in turn[0]]))},
-                "represented": float(np.mean([each.represented for each in turn[0]])),
+                **{"batch": size, "search": name},
+                **{share: mean(each[share] for each in found) for share in ("covered", "represented")},
                 **{"seconds": median(times[name]) / len(places), **ratios(times[name], times["old"])},
-                **dict(zip(STATISTICS, errors.mean(0).tolist(), strict=True)),
-                **dict(zip([f"{each}_worst" for each in STATISTICS], errors.max(0).tolist(), strict=True)),
+                **{each: float(values.mean()) for each, values in errors.items()},
+                **{f"{each}_worst": float(values.max()) for each, values in errors.items()},
             }

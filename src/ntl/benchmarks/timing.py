@@ -1,9 +1,11 @@
 """The harness of all benchmarks: calls in turns, their ratios and memory, and rows as a table, JSON or CSV."""
 
 import argparse
+import gc
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -36,11 +38,17 @@ def clock(device: str) -> Callable[[], float]:
     return timer if device == "cuda" else time.process_time
 
 
+def tell(line: str) -> None:
+    """Print a line on what takes long, beside the rows that are printed at the end."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K, list[float]], dict[K, list[Any]]]:
     """Return the seconds of each call in each turn, and what it returned.
 
     The calls rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all. The
     ``Timer`` of torch.utils.benchmark would measure one call after the other, each behind two that warm it up.
+    Calls of more than a second are told on standard error.
     """
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     results: dict[K, list[Any]] = {name: [] for name in calls}
@@ -51,6 +59,8 @@ def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K,
             started = tick()
             results[name].append(calls[name]())
             seconds[name].append(tick() - started)
+            if seconds[name][-1] > 1:
+                tell(f"turn {turn + 1}/{rounds}, {name}: {seconds[name][-1]:.1f} s")
     return seconds, results
 
 
@@ -77,6 +87,7 @@ def peak_bytes(call: Call, device: str) -> int:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    gc.collect()  # else what earlier calls left would be freed meanwhile
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -90,24 +101,23 @@ def peak_bytes(call: Call, device: str) -> int:
     return max(accumulate((size for _, size in sizes), initial=0))
 
 
-def show(rows: Iterable[Row], arguments: Any, title: str, *packages: str) -> None:
+def show(rows: Iterable[Row], arguments: argparse.Namespace, title: str) -> None:
     """Print rows, measured numbers to four digits: as JSON, or as a table below what all rows have in common.
 
-    ``--out`` gets each row as it is known, under a line with the versions of these packages, and the machine. A CPU has
-    one thread. UserError for a device that is not available, or too few rounds.
+    ``--out`` gets each row as it is known, under a line with versions and the machine. A CPU has one thread. UserError
+    for a device that is not available, or too few rounds.
     """
     import pandas as pd
     import torch
 
-    if "device" in arguments:
-        if arguments.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
-        if arguments.rounds < 2:
-            raise UserError(f"--rounds {arguments.rounds}: the spread needs at least 2")
-        torch.set_num_threads(1 if arguments.device == "cpu" else torch.get_num_threads())
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
+    if arguments.rounds < 2:
+        raise UserError(f"--rounds {arguments.rounds}: the spread needs at least 2")
+    torch.set_num_threads(1 if arguments.device == "cpu" else torch.get_num_threads())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    used = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
-    machine = [device_name(pick_device("auto")), f"{available_cores()} cores, {memory:.0f} GiB"]
+    used = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in ("torch", "transformers"))]
+    machine = [device_name(pick_device(arguments.device)), f"{available_cores()} cores, {memory:.0f} GiB"]
     remark, shown, frame = f"# {', '.join([*used, *machine])}\n", list[Row](), pd.DataFrame()
     for row in rows:
         shown.append({name: float(f"{each:.4g}") if isinstance(each, float) else each for name, each in row.items()})

@@ -1,43 +1,37 @@
-"""``scripts/benchmark_training.py``: our trainer against a plain Seq2SeqTrainer."""
+"""``scripts/benchmark_training.py``: time and memory of optimizer steps by config, over those of the first."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from torch.utils.benchmark import timer
-from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
+from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, Trainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import Row, in_turns
-from ntl.config import Config, build, compose
+from ntl.benchmarks.timing import MIB, Row, clock, in_turns, peak_bytes, ratios
+from ntl.config import build, compose
 from ntl.training.callbacks import training_arguments
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
+BARE = "bare"
+
 
 class Clock(TrainerCallback):
-    """Records the time at which each optimizer step ended, after synchronising with a GPU."""
+    """Records the time at which each optimizer step ended."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, device: str) -> None:
+        self.tick, self.ends = clock(device), list[float]()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.ends.append(timer())
+        self.ends.append(self.tick())
 
 
-def ours(config: Config, scratch: Path, clock: Clock) -> Any:
-    """Return our trainer, with prepared data, cached token ids and objective."""
-    return ObjectiveTrainer(RunParts(config, say=lambda line: None), scratch / "run", callbacks=[clock])
-
-
-def bare(config: Config, scratch: Path, clock: Clock) -> Any:
+def bare(parts: RunParts, folder: Path) -> Trainer:
     """Return a plain trainer, with tokenized rows, a standard collator and the model's loss."""
-    parts = RunParts(config, say=lambda line: None)
-    tokenizer, rows = parts.tokenizer, parts.rows("train")
+    config, tokenizer, rows = parts.config, parts.tokenizer, parts.rows("train")
     set_seed(config.seed)
     model: Any = build(config.model, tokenizer=tokenizer)
     texts: Any = [[row[name] for row in rows] for name in ("question", "answer")]
@@ -47,33 +41,46 @@ def bare(config: Config, scratch: Path, clock: Clock) -> Any:
         {"input_ids": q + joined * a + end, "labels": joined * len(q) * [-100] + a + end}
         for q, a in zip(*ids, strict=True)
     ]
-    arguments, collator = training_arguments(config, scratch / "bare"), DataCollatorForSeq2Seq(tokenizer, model=model)
-    trainer = Seq2SeqTrainer(model, arguments, train_dataset=data, data_collator=collator, callbacks=[clock])
+    arguments, collator = training_arguments(config, folder), DataCollatorForSeq2Seq(tokenizer, model=model)
+    trainer = Seq2SeqTrainer(model, arguments, train_dataset=data, data_collator=collator)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def step_seconds(make: Callable[[Config, Path, Clock], Any], config: Config, folder: Path) -> float:
-    """Return the median seconds of a step after a fifth of them, in which nothing is saved, logged or evaluated."""
-    trainer = make(config, folder, clock := Clock())
+def trainer_of(row: str, common: Sequence[str], folder: Path, max_steps: int) -> Trainer:
+    """Return the trainer of a row, which saves, logs and evaluates nothing."""
+    words = [] if row == BARE else row.split()
+    parts = RunParts(compose([*common, *words]), say=lambda line: None)
+    trainer = bare(parts, folder / BARE) if row == BARE else ObjectiveTrainer(parts, folder / "run")
+    trainer.args.max_steps = max_steps
     for what in (trainer.args.set_save, trainer.args.set_logging, trainer.args.set_evaluate):
         what("no")
-    trainer.train()
-    return median(after - before for before, after in pairwise(clock.ends[config.trainer.max_steps // 5 :]))
+    return trainer
 
 
-def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
-    """Measure a step of our trainer and of a plain one in turns."""
+def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: int, rounds: int) -> Iterator[Row]:
+    """Yield the median seconds of a step of each row, behind the first fifth of the steps, and its peak memory.
+
+    A row is overrides with spaces between them, behind ``common``; "bare" is a plain Seq2SeqTrainer with the model's
+    own loss. Memory is that of two steps, beyond the weights and what else there is before.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        places = [f"data_dir={folder}/data", f"output_dir={folder}", "tracking=none"]
-        config = compose([*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"])
-        calls = {make.__name__: partial(step_seconds, make, config, Path(folder)) for make in (ours, bare)}
-        calls["ours"]()  # fills the caches and triggers lazy imports
-        step = in_turns(calls, "cpu", rounds)[1]
-    batch = config.trainer.batch_size * config.trainer.accumulation_steps
-    return {
-        **{"model": config.model.name, "loss": config.loss.name, "steps": steps, "rounds": rounds},
-        **{"threads": torch.get_num_threads(), "overrides": " ".join(overrides)},
-        **{f"{name}_examples_per_s": batch / median(step[name]) for name in step},
-        "speed_ratio": median(bare / ours for bare, ours in zip(step["bare"], step["ours"], strict=True)),
-    }
+        places = [f"data_dir={folder}/data", f"output_dir={folder}", "tracking=none", f"device={device}"]
+        fixed = [*common, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
+        make = {row: partial(trainer_of, row, fixed, Path(folder)) for row in dict.fromkeys(rows)}
+
+        def step_seconds(row: str) -> float:
+            trainer, times = make[row](max_steps=steps), Clock(device)
+            trainer.add_callback(times)
+            trainer.train()
+            return median(after - before for before, after in pairwise(times.ends[steps // 5 :]))
+
+        for row in make:  # fills the caches and triggers lazy imports
+            step_seconds(row)
+        peaks = {row: peak_bytes(make[row](max_steps=2).train, device) / MIB for row in make}
+        seconds = in_turns({row: partial(step_seconds, row) for row in make}, device, rounds)[1]
+    first = next(iter(make))
+    for row, found in seconds.items():
+        times = {"seconds": median(found), **ratios(found, seconds[first])}
+        memory = {"peak_mib": peaks[row], "peak_ratio": peaks[row] / peaks[first]}
+        yield {"steps": steps, "rounds": rounds, "row": row, **times, **memory}

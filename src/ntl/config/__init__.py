@@ -6,11 +6,11 @@ from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.config.composition import compose as compose
-    from ntl.config.data import DatasetConfig as DatasetConfig
     from ntl.config.decoding import DecodingConfig as DecodingConfig
     from ntl.config.identity import run_id as run_id
     from ntl.config.legality import validate as validate
     from ntl.config.root import Config as Config
+    from ntl.config.root import DatasetConfig as DatasetConfig
     from ntl.config.settings import setting as setting
     from ntl.config.targets import build as build
     from ntl.config.trainer import TrainerConfig as TrainerConfig

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
+from ntl.config import decoding, folders, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
 from ntl.config.kinds import checked_kind, loss_choice
@@ -41,11 +41,6 @@ SCHEMAS = {
     "objective/mtp": loss.MTPConfig,
     "objective/expected_error": loss.ExpectedErrorConfig,
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
-    **{
-        f"dataset/{schema.name}": schema
-        for schema in (*vars(data).values(), *vars(generated).values())
-        if isinstance(schema, type) and issubclass(schema, data.DatasetConfig) and schema.name != MISSING
-    },
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
@@ -67,29 +62,24 @@ CHANGEABLE = ("decoding", "device", "data_dir", "dataset")
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS``, and that of each data set in ``config/dataset`` which ``ntl.data.sets.NAME`` defines."""
-    added = {f"dataset/{name}": added_schema(name) for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS}
-    return SCHEMAS | {path: schema for path, schema in added.items() if schema}
-
-
-def added_schema(name: str) -> type[data.DatasetConfig] | None:
-    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class.
+    """``SCHEMAS``, and those of the data sets, each in the file of ``ntl.data.sets`` that has its class.
 
     UserError for a file that cannot be imported.
     """
-    module = f"ntl.data.sets.{name}"
-    if not find_spec(module):
-        return None
-    try:
-        with needs("train"):
-            found = vars(import_module(module)).values()
-    except UserError:
-        raise
-    except Exception as error:  # whatever the file raises: every command imports it
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
-        raise UserError(f"dataset={name}: {module} cannot be imported: {why}") from error
-    classes = (each for each in found if isinstance(each, type) and each.__module__ == module)
-    return next((each for each in classes if issubclass(each, data.DatasetConfig)), None)
+    found, package = dict(SCHEMAS), import_module("ntl.data.sets")
+    for name in (f"{package.__name__}.{module.name}" for module in iter_modules(package.__path__)):
+        try:
+            with needs("train"):
+                parts = vars(import_module(name)).values()
+        except UserError:
+            raise
+        except Exception as error:  # whatever a file that was added raises: every command imports it
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
+            raise UserError(f"{name} cannot be imported: {why}") from error
+        own = (each for each in parts if isinstance(each, type) and each.__module__ == name)
+        own = (each for each in own if issubclass(each, root.DatasetConfig) and each.name != MISSING)
+        found |= {f"dataset/{each.name}": each for each in own}
+    return found
 
 
 def known_datasets() -> list[str]:

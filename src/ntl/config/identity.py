@@ -8,11 +8,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ntl.config.data import DatasetConfig, find_file
 from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import LossConfig
 from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
+from ntl.config.root import DatasetConfig
 from ntl.config.trainer import DERIVED, chooses_decoded
+from ntl.system.files import data_roots
 from ntl.system.hub import digest, file_digest, tokenizer_files, weights_digest
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
@@ -69,6 +70,12 @@ def _contents(config: Any) -> dict[str, str]:
         of_model = file if tokenizer == model else ""
         found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer), of_model))}"
     return {group: content for group, content in found.items() if content}
+
+
+def find_file(path: str, data_dir: str | Path) -> Path | None:
+    """The file or folder of this path, or of this path below a data folder."""
+    places = (Path(path), *(root / path for root in data_roots(Path(data_dir))))
+    return next((each for each in places if each.exists()), None)
 
 
 def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:

@@ -1,14 +1,58 @@
-"""The config of one run."""
+"""The config of one run, and what the settings of every data set have; the others stand beside its code."""
 
 import os
+import re
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ntl.config.data import DatasetConfig
 from ntl.config.decoding import DecodingConfig
+from ntl.config.legality import LISTS, NUMERIC
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.config.model import ModelConfig, TokenizerConfig
 from ntl.config.settings import MISSING, setting
 from ntl.config.trainer import TrainerConfig
+from ntl.system.errors import UserError
+
+
+@dataclass
+class DatasetConfig:
+    """Settings of every data set.
+
+    ``contents`` is computed: the sha256 of the files that other settings name (``ntl.config.identity.read_contents``).
+    ``computes``: whether an answer is computed from the numbers of its question; None: where it is a number.
+    """
+
+    computes: ClassVar[bool | None] = None
+
+    _target_: str = MISSING
+    name: str = setting(MISSING, "The choice of the group, part of the run's name.")
+    answers: str = setting(
+        "number",
+        "What an answer is: one number, a text that ends in a mark and one, a sentence whose last number counts, "
+        "several numbers, or text; exact is text that counts symbol by symbol, continuation the rest of the question's "
+        "text, none plain text, without questions.",
+        choices=(*NUMERIC, LISTS, "text", "exact", "continuation", "none"),
+    )
+    format: str = setting(
+        "plain",
+        "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
+        choices=("plain", "chat", "auto"),
+    )
+    exclude_numbers: str = setting("", "Regular expression of numbers of answers that the number loss leaves out.")
+    contents: dict[str, str] = setting(dict, "Computed.")
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
+        return self.answers in (*NUMERIC, LISTS) if self.computes is None else self.computes
+
+    def check(self, data_dir: str) -> None:
+        """UserError for a setting that does not fit the others or names nothing. Not called for a config read back."""
+        try:
+            re.compile(self.exclude_numbers)
+        except re.error as error:
+            line = f"no regular expression ({error}); correct it, or write \\ before a sign that is text."
+            raise UserError(f"dataset.exclude_numbers={self.exclude_numbers}: {line}") from error
 
 
 @dataclass

@@ -15,15 +15,24 @@ from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import build
 from ntl.config.composition import schemas
-from ntl.config.data import PLAIN_NUMBERS
 from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
-from ntl.config.settings import nearest
+from ntl.config.settings import nearest, setting
 from ntl.data import raw
 from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
 
 GROUP = "dataset/"
+PLAIN_NUMBERS = "plain"
+CODE = "original code"
+# The files of the package's own data sets; their classes have a ``version``.
+VERSIONED = ("file", "generated", "mathematics", "multiplication", "noisy_numbers", "official")
+SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
+
+
+def rows(default: int, meaning: str, **about: Any) -> Any:
+    """A number of rows, at least one."""
+    return setting(default, meaning, "rows", **{"min": 1, **about})
 
 
 class Example(TypedDict):
@@ -142,11 +151,11 @@ class TextDataset(ABC):
     def folder_name(self) -> str:
         """``<name>-<8 hex digits>``, the digits from the config's values and the version.
 
-        Of a data set that was added, whose settings stand in the file of its class, that file counts, too.
+        Of a data set that was added, whose ``version`` nobody raises, the file of its class counts, too.
         """
         decides = {"version": self.version, "config": self.values, **({"only": self.only} if self.only else {})}
         module = type(self).__module__
-        if type(self.config).__module__ == module:
+        if module.rpartition(".")[2] not in VERSIONED:
             decides["code"] = hashlib.sha256(Path(str(sys.modules[module].__file__)).read_bytes()).hexdigest()
         return f"{self.name}-{hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]}"
 

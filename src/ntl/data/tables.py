@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config.data import DELIMITERS, suffix_of
 from ntl.data.raw import read_text
 from ntl.system.errors import UserError, needs
 
 # Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
 Rows = Iterator[tuple[str, dict[str, Any]]]
 Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
 LONGEST_CELL, LONGEST_HEAD = 1 << 28, 1 << 16  # characters
 
 
@@ -32,10 +33,15 @@ class Table:
     read: Callable[[Columns], Rows]
 
 
+def suffix_of(path: Path) -> str:
+    """``.jsonl`` of ``my.jsonl`` and of ``my.JSONL.gz``."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
 def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
     """Split -> table of a folder that ``save_to_disk`` wrote; else one table, named by the empty text.
 
-    ``header`` and ``cells`` describe CSV and TSV (``ntl.config.data.FileConfig``).
+    ``header`` and ``cells`` describe CSV and TSV (``ntl.data.sets.own.OwnDataConfig``).
     """
     if path.is_dir():
         from datasets import load_from_disk

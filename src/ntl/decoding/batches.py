@@ -34,13 +34,16 @@ def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> s
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
 
 
+NOT_FINITE = "a logit or prediction of the model is NaN or infinite; take another checkpoint, or float32."
+
+
 def checked(logits: torch.Tensor) -> torch.Tensor:
     """Return logits (..., V), or predictions with V = 1, of which -inf alone may be infinite, but not a whole row.
 
     Diverged: there is NaN or inf, which leaves nothing to decode.
     """
     if not logits.amax(-1).isfinite().all():
-        raise Diverged("a logit or prediction of the model is NaN or infinite; take another checkpoint, or float32.")
+        raise Diverged(NOT_FINITE)
     return logits
 
 

@@ -36,7 +36,7 @@ class NumberDistribution:
 
     @classmethod
     def of(cls, numbers: Mapping[str, float], covered: float = 1.0) -> Self:
-        """From text -> probability; those of one value are added up, no numbers and those above LARGEST left out."""
+        """From text -> probability: texts of one value added up, no numbers and those above LARGEST left out."""
         written: defaultdict[float, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         for text, mass in numbers.items():
             if (value := _value(text.strip())) is not None:
@@ -60,7 +60,7 @@ class NumberDistribution:
 
     @property
     def mean(self) -> float:
-        """The mean of all values, unlikely large ones included; that of ``moments`` may be trimmed."""
+        """The mean of all values, unlikely large ones included; the mean of ``moments`` may be trimmed."""
         return self.moments()[0]
 
     @property

@@ -77,7 +77,7 @@ class NumberReader:
             read = self.distribution(prompts)
             found = [getattr(each, how) if each.represented else math.nan for each in read]
             if doubtful := sum(0 < each.represented < COVERED for each in read):
-                part = f"numbers hold less than {COVERED} of the probability, and the {how} is that of a part of it"
+                part = f"numbers hold less than {COVERED} of the probability, and the {how} is taken over that part"
                 warnings.warn(f"{doubtful:,} of {len(read):,} answers: {part}", stacklevel=2)
         else:
             config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)

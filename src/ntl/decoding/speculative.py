@@ -4,8 +4,8 @@ Gloeckle et al. (2024), Section 3.2, after Stern et al. (2018). A forward pass r
 the drafts behind it. Head 1 gives the token of plain greedy decoding behind each of them: drafts are kept up to the
 first that is another one. The heads at the last token that was kept draft the next block, in the same pass.
 
-Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over those of its
-rejected drafts, and a mask hides what lies behind the token that attends. A row whose answer is done leaves the batch.
+Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over its rejected
+drafts, and a mask hides what lies behind the token that attends. A row whose answer is done leaves the batch.
 
 Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
 """

@@ -1,12 +1,11 @@
-"""A model's distribution over numbers, by a search of the prefix tree of the token sequences that write one, and the
-expected error of the complete answer, with a gradient: nothing is sampled.
+"""A model's distribution over numbers, by a search of the prefix tree of the token sequences that write one.
 
     number = white-space* [sign] (digits ["." digits*] | "." digits)      sign = "+" | "-" | U+2212
 
 as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White space before the number is a word-start
 mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
 
-Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
+Probabilities are of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
 that are no number.
 
 Shapes: E examples, S prompt length, L numbers that were found for an example, W its prefixes, P their tokens, R
@@ -28,7 +27,6 @@ from torch import Tensor
 from ntl.decoding.batches import checked
 from ntl.decoding.distribution import NumberDistribution, represent_all, thin
 from ntl.models.interface import has_fixed_mask
-from ntl.numbers import parse_number
 from ntl.system.errors import UserError
 
 NONE, DEAD = -torch.inf, -1
@@ -101,7 +99,7 @@ def read_numbers(
 ) -> list[NumberDistribution]:
     """The distribution over numbers of each of E prompts, by reading about num_beams / PART prefixes of each length.
 
-    What is not read goes on as a prefix that stands for it. The further ``limits`` are those of ``search``, as in all
+    What is not read goes on as a prefix that stands for it. ``limits`` are further arguments of ``search``, as in all
     functions below.
     """
     found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
@@ -126,70 +124,13 @@ def read_numbers(
     return [NumberDistribution.of(numbers, part) for numbers, part in zip(found, covered, strict=True)]
 
 
-def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, **limits: Any) -> tuple[Tensor, Tensor]:
-    """Return the numbers that the model may answer, and their log probabilities with a graph, (E, L) float64 each.
-
-    Several token sequences that write one number are several entries. What an example lacks is 0 with the log
-    probability -inf. ``limits`` are those of `ntl.decoding.tree.search`.
-    """
-    values, masses = [], []
-    for texts, _, ended_EW, *_ in search(model, inputs, tokens, **limits):
-        values.append([[0.0] * ended_EW.shape[1] for _ in texts])
-        masses.append(ended_EW)
-        for own, written, ended_W in zip(values[-1], texts, ended_EW.tolist(), strict=True):
-            for place, (text, ended) in enumerate(zip(written, ended_W, strict=False)):
-                number = parse_number(text.strip()) if ended > NONE else None
-                own[place] = 0.0 if number is None else float(number)
-    found = [torch.tensor(each, dtype=torch.float64, device=masses[0].device) for each in values]
-    return torch.cat(found, dim=1), torch.cat(masses, dim=1)
-
-
-def expected_error(
-    values: Tensor,
-    log_masses: Tensor,
-    targets: Tensor,
-    *,
-    kind: str = "absolute",
-    outside: float = 1.0,
-    grid: Sequence[float] | None = None,
-) -> Tensor:
-    """Return the error of a distribution of numbers − outside · log(Σ of its probabilities), (E,).
-
-    X has the values with their probabilities, renormalised, and y is the target. The error is (E X − y)² (``squared``),
-    E|X − y| (``absolute``), or E|X − y| − ½ E|X − X'| with X' like X (``crps``, a proper score). The second term is the
-    cross entropy of the answer being one of these numbers. With a ``grid`` only its numbers count; with that,
-    ``squared`` and ``outside=0`` it is RAFT (Lukasik et al., 2025), renormalised over the grid.
-
-    Args:
-        values, log_masses: (E, L), as of `number_masses`. Values of log probability -inf are not read.
-        targets: (E,).
-
-    Raises:
-        ValueError: An example has no number, or none of the grid.
-    """
-    if grid is not None:
-        log_masses = log_masses.masked_fill(~torch.isin(values, values.new_tensor(grid)), NONE)
-    if not log_masses.isfinite().any(1).all():
-        raise ValueError("an example has no number to take the error of: search more prefixes, or give another grid")
-    shares_EL, distance_EL = log_masses.softmax(dim=1), (values - targets.unsqueeze(1)).abs()
-    if kind == "squared":
-        error_E = ((shares_EL * values).sum(1) - targets).square()
-    else:
-        error_E = (shares_EL * distance_EL).sum(1)
-    if kind == "crps":
-        sorted_EL, order_EL = values.sort(dim=1)
-        below_EL = (shares_by_value_EL := shares_EL.gather(1, order_EL)).cumsum(1)[:, :-1]
-        above_EL = shares_by_value_EL.flip(1).cumsum(1).flip(1)[:, 1:]  # 1 - below would round what is far away
-        error_E = error_E - (below_EL * above_EL * sorted_EL.diff(dim=1)).sum(1)
-    return error_E - outside * log_masses.logsumexp(dim=1)
-
-
 class Level(NamedTuple):
     """Prefixes of one length; an example has the first of the W columns, as many as it has texts.
 
-    total_EW: the log probabilities of the prefixes. ended_EW: those that an answer is one, -inf for one that is no
-    number. score_EWK: those of a token more. like: for each example, as which column each of the score_EWK of the level
-    before, flattened, goes on, -1 for none; of a ``spaced`` search alone.
+    total_EW: the log probability of each prefix. ended_EW: of each prefix as the whole answer, -inf if it is no number.
+    score_EWK: of each prefix with one more token. like: for each example, the column as which each entry of the level
+    before's flattened score_EWK goes on, -1 for none; of a ``spaced`` search alone. chosen_2EW: which of the score_EWK
+    of the level before, flattened, each prefix is, and whether it exists, int64.
     """
 
     texts: list[list[str]]
@@ -197,6 +138,15 @@ class Level(NamedTuple):
     ended_EW: Tensor
     score_EWK: Tensor
     like: Sequence[np.ndarray]
+    chosen_2EW: Tensor
+
+
+def longer(texts: list[list[str]], chosen: Any, pieces: Sequence[str]) -> list[list[str]]:
+    """Return the texts of the prefixes that exist, by ``chosen_2EW`` as lists and the texts of the level before."""
+    return [
+        [mine[place // len(pieces)] + pieces[place % len(pieces)] for place, exists in zip(*row, strict=True) if exists]
+        for mine, *row in zip(texts, *chosen, strict=True)
+    ]
 
 
 def search(
@@ -208,6 +158,7 @@ def search(
     max_new_tokens: int,
     tolerance: float = 0.0,
     spaced: bool = False,
+    unread: list[Tensor] | None = None,
 ) -> Iterator[Level]:
     """Yield the prefixes of each length, with a graph if the model's logits have one.
 
@@ -220,28 +171,37 @@ def search(
         tolerance: The search of an example stops when open prefixes, those that are not kept included, have this
             probability or less.
         spaced: Keep prefixes that stand for all instead (`ntl.decoding.distribution.represent`).
+        unread: With a list the host waits for nothing: what does not exist is read on, too, ``texts`` are left out, and
+            whether the logits are finite is added to the list, () bool, and not checked.
     """
     steps = Stepper(model, inputs)
     logits_RV = steps.start()
-    texts, K = [[""] for _ in logits_RV], len(tokens.pieces)
+    texts, K, is_full = [[""] for _ in logits_RV], len(tokens.pieces), True
     total_EW = logits_RV.new_zeros((len(texts), 1), dtype=torch.float64)
     state_EW = torch.full_like(total_EW, START, dtype=torch.int64)
     # How many digits a prefix has, and how much more than itself, as a log probability, it stands for.
     digits_EW, extra_EW = torch.zeros_like(state_EW), torch.zeros_like(total_EW)
-    digits_K = torch.tensor([sum(each in DIGITS for each in piece) for piece in tokens.pieces], device=state_EW.device)
+    digits_K, is_end_6, ends = (
+        torch.tensor(each).to(state_EW.device, non_blocking=True)
+        for each in (
+            [sum(each in DIGITS for each in piece) for piece in tokens.pieces],
+            [state in ENDS for state in range(6)],
+            tokens.end_ids,
+        )
+    )
     like: Sequence[np.ndarray] = [np.zeros(1, dtype=np.int64)] * len(texts)
+    live_EW, chosen_2EW = torch.ones_like(state_EW, dtype=torch.bool), torch.stack([state_EW, state_EW])
     for length in range(1, max_new_tokens + 1):
-        live_EW = total_EW.isfinite()
-        number_RK, end_R = _log_probabilities(logits_RV, tokens)
-        ended_EW = torch.full_like(total_EW, NONE)
-        ended_EW[live_EW] = total_EW[live_EW] + end_R
-        ended_EW = ended_EW.masked_fill(~torch.isin(state_EW, state_EW.new_tensor(ENDS)), NONE)
-        score_EWK = number_RK.new_full((*live_EW.shape, K), NONE)
-        if length < max_new_tokens:
-            allowed_RK = tokens.table[state_EW[live_EW]] != DEAD
-            score_RK = total_EW[live_EW][:, None] + number_RK
-            score_EWK[live_EW] = score_RK.masked_fill(~(allowed_RK & score_RK.isfinite()), NONE)
-        yield Level(texts, total_EW, ended_EW, score_EWK, like)
+        number_EWK, end_EW = (
+            _spread(each, live_EW, is_full) for each in _log_probabilities(logits_RV, tokens, ends, unread)
+        )
+        ended_EW = (total_EW + end_EW).masked_fill(~is_end_6[state_EW], NONE)
+        score_EWK = total_EW[:, :, None] + number_EWK
+        goes_on_EWK = (tokens.table[state_EW] != DEAD) & score_EWK.isfinite() & (length < max_new_tokens)
+        score_EWK = score_EWK.masked_fill(~goes_on_EWK, NONE)
+        yield Level(texts, total_EW, ended_EW, score_EWK, like, chosen_2EW)
+        if length == max_new_tokens:
+            break
         stand_EN = (score_EWK.detach() + extra_EW[:, :, None]).flatten(1)
         stand_EN = stand_EN.masked_fill(stand_EN.logsumexp(1, keepdim=True).exp() <= tolerance, NONE)
         if spaced:
@@ -251,28 +211,49 @@ def search(
         else:
             best_EW, index_EW = stand_EN.topk(min(num_beams, stand_EN.shape[1]))
             stand_EW = best_EW + stand_EN.logsumexp(1, keepdim=True) - best_EW.logsumexp(1, keepdim=True)
-        width = int((live_EW := stand_EW.isfinite()).sum(1).max())
-        if not width:
-            break
-        index_EW, stand_EW, live_EW = (each[:, :width] for each in (index_EW, stand_EW, live_EW))
+        chosen_2EW = torch.stack([index_EW, stand_EW.isfinite()])
+        if unread is None:
+            chosen = chosen_2EW.tolist()
+            counts = [sum(each) for each in chosen[1]]
+            if not any(counts):
+                break
+            texts, is_full = longer(texts, chosen, tokens.pieces), min(counts) == max(counts)
+            chosen_2EW, stand_EW = chosen_2EW[:, :, : max(counts)], stand_EW[:, : max(counts)]
+        index_EW, live_EW = chosen_2EW[0], chosen_2EW[1].bool()
         total_EW = score_EWK.flatten(1).gather(1, index_EW).masked_fill(~live_EW, NONE)
         extra_EW = (stand_EW - total_EW.detach()).masked_fill(~live_EW, 0.0)
         parent_EW, token_EW = index_EW // K, index_EW % K
         state_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW]
         digits_EW = digits_EW.gather(1, parent_EW) + digits_K[token_EW]
-        texts = [
-            [mine[parent] + tokens.pieces[token] for parent, token, is_live in zip(*row, strict=True) if is_live]
-            for mine, *row in zip(texts, parent_EW.tolist(), token_EW.tolist(), live_EW.tolist(), strict=True)
-        ]
-        logits_RV = steps.step(parent_EW, tokens.ids[token_EW], live_EW)
+        logits_RV = steps.step(parent_EW, tokens.ids[token_EW], live_EW, is_full)
 
 
-def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
+def _rows(values: Tensor, live_EW: Tensor, is_full: bool) -> Tensor:
+    """Return the values (E, W, ...) of the live prefixes, (R, ...); to pick them waits for a GPU."""
+    return values.flatten(0, 1) if is_full else values[live_EW]
+
+
+def _spread(rows: Tensor, live_EW: Tensor, is_full: bool) -> Tensor:
+    """Return the values (R, ...) of the live prefixes as (E, W, ...), with -inf for the others."""
+    if is_full:
+        return rows.unflatten(0, live_EW.shape)
+    spread = rows.new_full((*live_EW.shape, *rows.shape[1:]), NONE)
+    spread[live_EW] = rows
+    return spread
+
+
+def _log_probabilities(
+    logits_RV: Tensor, tokens: NumberTokens, ends: Tensor, unread: list[Tensor] | None
+) -> tuple[Tensor, Tensor]:
     """(R, K) of the number tokens and (R,) of all ends together."""
     if logits_RV.dtype.itemsize < 4:
         logits_RV = logits_RV.float()
-    normalizer_R1 = checked(logits_RV.logsumexp(-1, keepdim=True)).double()
-    end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
+    normalizer_R1 = logits_RV.logsumexp(-1, keepdim=True).double()
+    if unread is None:
+        checked(normalizer_R1)
+    else:
+        unread.append(normalizer_R1.isfinite().all())
+    end_R = logits_RV[:, ends].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
 
 
@@ -355,19 +336,25 @@ class Stepper:
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -self.ids.shape[1] :]
         return self._forward(self.ids, self.mask, positions, logits_to_keep=1)[:, -1]
 
-    def step(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor) -> Tensor:
-        """Logits (R, V) of the ``live`` prefixes: those of the step before, at ``parent``, and a token each."""
+    def step(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor, is_full: bool) -> Tensor:
+        """Logits (R, V) of the ``live`` prefixes: prefixes of the step before, at ``parent``, and a token each.
+
+        ``is_full``: of all, whether they exist or not.
+        """
+        live_EW = torch.ones_like(live_EW) if is_full else live_EW
         if self.in_one_row:
-            return self._step_in_one_row(parent_EW, token_EW, live_EW)
+            return self._step_in_one_row(parent_EW, token_EW, live_EW, is_full)
         row_EW = self.live_EW.flatten().cumsum(0).view_as(self.live_EW) - 1
-        self._keep(row_EW.gather(1, parent_EW)[live_EW])
+        self._keep(_rows(row_EW.gather(1, parent_EW), live_EW, is_full))
         self.live_EW = live_EW
         if self.encoded is None:
             self.mask = F.pad(self.mask, (0, 1), value=1)
-        return self._forward(token_EW[live_EW][:, None], self.mask, self.mask.sum(1, keepdim=True) - 1)[:, -1]
+        return self._forward(_rows(token_EW, live_EW, is_full)[:, None], self.mask, self.mask.sum(1, keepdim=True) - 1)[
+            :, -1
+        ]
 
-    def _step_in_one_row(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor) -> Tensor:
-        if not (going := live_EW[self.rows].any(1)).all():
+    def _step_in_one_row(self, parent_EW: Tensor, token_EW: Tensor, live_EW: Tensor, is_full: bool) -> Tensor:
+        if not is_full and not (going := live_EW[self.rows].any(1)).all():
             self._keep(kept := going.nonzero()[:, 0])
             self.rows, self.path_EWP = self.rows[kept], self.path_EWP[kept]
         parent_EW, token_EW, live_EW = parent_EW[self.rows], token_EW[self.rows], live_EW[self.rows]
@@ -376,7 +363,7 @@ class Stepper:
         self.path_EWP = torch.cat([path_EWP, own_EWW], dim=2)
         seen_EWC = torch.cat([self.mask[:, None].bool().expand(-1, token_EW.shape[1], -1), self.path_EWP], dim=2)
         positions_EW = (seen_EWC.sum(2) - 1).masked_fill(~live_EW, 0)
-        return self._forward(token_EW, added_mask(seen_EWC, self.model.dtype), positions_EW)[live_EW]
+        return _rows(self._forward(token_EW, added_mask(seen_EWC, self.model.dtype), positions_EW), live_EW, is_full)
 
     def _keep(self, rows: Tensor) -> None:
         cache: Any = self.cache

@@ -95,7 +95,7 @@ def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[s
     "error": of a number |prediction - answer|, both read by the default rule, or None without a number, which stands
     last; of several numbers the mean; of a text 1 - ROUGE-1. ``files`` is ``data["files"]`` of the run's record.
 
-    UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
+    UserError: the predictions are of plain text; or the data of the run is not here, or is not the same.
     """
     header, rows = read_predictions(path)
     if header["metrics"] == "likelihood":

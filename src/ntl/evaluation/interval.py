@@ -108,7 +108,7 @@ class Calibration:
         return np.nan_to_num(errors / self.units(spreads, len(errors)), nan=np.inf, posinf=np.inf)
 
     def radius(self, level: float, spread: float | None = None) -> float:
-        """Half the width of an interval, in log that of logarithms. ValueError of ``conformal_quantile``."""
+        """Half the width of an interval, of logarithms if the scale is log. ValueError of ``conformal_quantile``."""
         return conformal_quantile(self.scores, level) * float(self.units([spread], 1)[0])
 
     @np.errstate(over="ignore")

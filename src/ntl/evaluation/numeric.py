@@ -180,7 +180,7 @@ def _mean_over_cells(
 def crps(values: ArrayLike, shares: ArrayLike, labels: Sequence[float]) -> float:
     """The continuous ranked probability score of a distribution on V ascending values against L observed labels.
 
-    The integral of (F - G)^2, where F is the distribution's CDF and G that of the labels, each with the share 1/L. For
+    The integral of (F - G)^2, where F is the distribution's CDF and G the CDF of the labels, 1/L for each. For
     X, X' from F and Y, Y' from G that is E|X - Y| - E|X - X'|/2 - E|Y - Y'|/2. In the unit of the labels.
     """
     points = np.concatenate([np.asarray(values, np.float64), np.asarray(labels, np.float64)])

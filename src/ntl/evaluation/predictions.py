@@ -6,13 +6,12 @@
                                                                              "shortcut", "ridge"
 
 A row of a text data set may have the integers "tokens_correct", "tokens_total" and "tokens_generated"
-(`textual.TokenCounts`). For tokenizers that write numbers in tokens of their own,
-"malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
-"represented" is the total probability of the numbers that were found, "covered" that of those read to their end; unless
-the first is 0, there are also "sd" and "quantiles" {"0.05": ..., ...} of the distribution, given that the answer is one
-of them, and its "crps" (`numeric.crps`). For an
-answer whose tokens were drafted, "speculation" is {"tokens": of the answer, "forwards": passes of the model,
-"accepted": [drafts kept of head 2, ...]}.
+(`textual.TokenCounts`). For tokenizers that write numbers in tokens of their own, "malformed" is the number of errors
+in a prediction's numbers. For a prediction from a distribution over numbers, "represented" is the total probability of
+the numbers that were found, "covered" the part of it that was read to the end; unless "represented" is 0, there are
+also "sd" and "quantiles" {"0.05": ..., ...} of the distribution, given that the answer is one of them, and its "crps"
+(`numeric.crps`). For an answer whose tokens were drafted, "speculation" is {"tokens": of the answer, "forwards": passes
+of the model, "accepted": [drafts kept of head 2, ...]}.
 
 The header has "calibration" where intervals are scored (`ntl.evaluation.interval.Calibration.header`).
 

@@ -109,7 +109,7 @@ def rouge_scores(predictions: Sequence[str], answers: Sequence[str], *, any_scri
 class TokenCounts(NamedTuple):
     """Tokens of one answer, end tokens included and padding not.
 
-    correct: those of the label that are generated at the same position. total: those of the label.
+    correct: label tokens that are generated at the same position. total: label tokens.
     """
 
     correct: int

@@ -1,21 +1,17 @@
 """The runs that tables need, each once by its id, and which of them are still to be made."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
-from ntl.config import build, compose, run_id
+from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.folders import literal
 from ntl.config.identity import plain
-from ntl.config.legality import PLAIN
 from ntl.config.root import Config
 from ntl.config.settings import quote
-from ntl.config.trainer import in_steps
-from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, read_record, table_runs
 from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
@@ -61,16 +57,10 @@ class Run:
             return False
         return not beside or not lacking_readings(read_record(record).config, beside)
 
-    @cached_property
+    @property
     def steps(self) -> int:
-        """Its optimizer steps; 0 where they are epochs of plain text, or of data that is not prepared yet."""
-        trainer, dataset = self.config.trainer, self.config.dataset
-        if not trainer.epochs:
-            return trainer.max_steps
-        prepared = Prepared(build(dataset), self.config.data_dir)
-        if dataset.answers == PLAIN or not prepared.find():
-            return 0
-        return in_steps(trainer, prepared.fingerprint()["rows"]["train"]).max_steps
+        """Its optimizer steps; 0 where their number follows from epochs, and so from the data."""
+        return 0 if self.config.trainer.epochs else self.config.trainer.max_steps
 
     def _last(self, pattern: str, file: str) -> str:
         with suppress(OSError, IndexError):
@@ -184,12 +174,20 @@ def _is_part(key: str, pin: str) -> bool:
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     needed = [tuple(words) for words in table_runs(spec, scale)]
-    missing = [tuple(words) for words in table_runs(spec, scale, records)]
     bases = {words: _base_of(words) for words in needed}
     runs = {words: Run.of(words) for words in (*needed, *filter(None, bases.values()))}
+    by_id = {run.id: run for run in runs.values()}
+    missing = [tuple(words) for words in table_runs(spec, scale, as_asked(records, by_id))]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
     before = [bases[words] for words in missing if bases[words] and not find_base(runs[words].config.base, BASES)]
-    return Demand(spec, scale, {run.id: run for run in runs.values()}, [runs[words] for words in (*before, *missing)])
+    return Demand(spec, scale, by_id, [runs[words] for words in (*before, *missing)])
+
+
+def as_asked(records: Sequence[RunRecord], runs: Mapping[str, Run]) -> list[RunRecord]:
+    """The records, each with the overrides of its run where a command that says the same in other words made it."""
+    names = {name: run.config.decoding.name for name, run in runs.items()}
+    same = {each.id for each in records if each.config["decoding"]["name"] == names.get(each.id)}
+    return [replace(each, overrides=[*runs[each.id].overrides]) if each.id in same else each for each in records]
 
 
 def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:

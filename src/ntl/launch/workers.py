@@ -124,7 +124,7 @@ def sweep_all(
     given = sys.argv
     try:
         for wave in waves(runs):
-            say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --status to this command.")
+            say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --dry-run to this command.")
             sys.argv = [given[0], *words, f"+run={','.join(run.id for run in wave)}"]
             hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
     except KeyboardInterrupt:

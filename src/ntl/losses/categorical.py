@@ -7,7 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, check_width, is_number, label_rows, of_number_rows, reduce
+from ntl.losses.rows import (
+    NumberRows,
+    Reduction,
+    check_width,
+    is_number,
+    keeps_shapes,
+    label_rows,
+    of_number_rows,
+    reduce,
+)
 from ntl.numbers import NumberVocabulary
 
 
@@ -70,8 +79,8 @@ def gaussian_cross_entropy(
     losses_N = F.nll_loss(log_p_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
 
     numbers_N = is_number(rows.labels_N, number_vocab, ignore_index)
-    all_rows = torch.compiler.is_compiling()  # a shape that depends on the labels would break the graph
-    index_M = torch.arange(len(losses_N), device=losses_N.device) if all_rows else numbers_N.nonzero().squeeze(-1)
+    every_N = torch.arange(len(losses_N), device=losses_N.device)
+    index_M = every_N if keeps_shapes(labels) else numbers_N.nonzero().squeeze(-1)
     log_p_MK = log_p_NV[index_M.unsqueeze(-1), number_vocab.token_ids]
     labels_M = rows.labels_N[index_M].where(numbers_N[index_M], number_vocab.token_ids[0])
     targets_M = number_vocab.values[labels_M].to(log_p_MK.dtype)

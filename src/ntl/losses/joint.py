@@ -21,6 +21,8 @@ from ntl.losses.rows import (
     check_reduction,
     check_width,
     checked_weights,
+    is_number,
+    keeps_shapes,
     number_index,
     rows_of,
     weighted,
@@ -143,8 +145,9 @@ def summed(
     if each:
         return losses
     # In the order of a sum without weights, so that weights of 1 change no bit.
-    index = labels != ignore_index if is_base else number_index(labels, vocab, ignore_index)[0]
-    return (losses if index is None else losses[index]).sum()
+    if keeps_shapes(labels):
+        return losses.sum()
+    return losses[labels != ignore_index if is_base else is_number(labels, vocab, ignore_index)].sum()
 
 
 def linear_ce_ntl(

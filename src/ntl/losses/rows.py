@@ -60,11 +60,20 @@ class NumberRows(NamedTuple):
 Logits = Tensor | NumberRows
 
 
+def keeps_shapes(labels: Tensor) -> bool:
+    """Return whether all positions are rows, with a mask of those that count.
+
+    On a GPU and under torch.compile, because counting them would synchronise with the host or break the graph. On a
+    CPU the rows are the positions that count alone.
+    """
+    return labels.is_cuda or torch.compiler.is_compiling()
+
+
 def label_rows(logits: Tensor, labels: Tensor, ignore_index: int) -> LabelRows:
-    """Return the labelled positions of logits (..., V) and labels (...)."""
+    """Return the labelled positions of logits (..., V) and labels (...), or all of them (`keeps_shapes`)."""
     logits, labels = aligned(logits, labels)
     counts = labels != ignore_index
-    if torch.compiler.is_compiling():  # a shape that depends on the labels would break the graph
+    if keeps_shapes(labels):
         zeroed = logits.masked_fill(~counts.unsqueeze(-1), 0.0).flatten(0, -2)
         return LabelRows(upcast(zeroed), labels.flatten(), None, counts.flatten())
     index = counts.nonzero(as_tuple=True)
@@ -98,13 +107,9 @@ def number_rows(logits: Logits, labels: Tensor, number_vocab: NumberVocabulary, 
 def number_index(
     labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
 ) -> tuple[Index | None, Tensor | None]:
-    """Return the `index` and `counts_N` of `NumberRows`.
-
-    On a CPU the rows are the number-labelled positions alone. On a GPU and under torch.compile they are all positions
-    with a mask, because counting the number labels would synchronise with the host or break the graph.
-    """
+    """Return the `index` and `counts_N` of `NumberRows`, whose rows are the number labels or all (`keeps_shapes`)."""
     numbers = is_number(labels, number_vocab, ignore_index)
-    if labels.is_cuda or torch.compiler.is_compiling():
+    if keeps_shapes(labels):
         return None, numbers.flatten()
     return numbers.nonzero(as_tuple=True), None
 

@@ -23,7 +23,7 @@ def hidden_states(
 ) -> Tensor:
     """Return the last hidden states (B, T, D), which the head reads, without computing logits.
 
-    ``model`` is of transformers, or a PeftModel whose adapters are inside the model, as those of LoRA; ``input_ids``
+    ``model`` is of transformers, or a PeftModel whose adapters are inside the model, as with LoRA; ``input_ids``
     and ``attention_mask`` are (B, S). An encoder-decoder has ``decoder_input_ids`` (B, T); for a decoder, T = S.
     ``given`` are further inputs of a decoder, or the ``encoder_outputs`` where they are there.
     """

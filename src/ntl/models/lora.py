@@ -12,7 +12,7 @@ LORA = "lora_"
 
 
 def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
-    """Freeze the model, in place, and add an adapter to every linear layer but those of ``config.full``, fully trained.
+    """Freeze the model, in place, and add an adapter to every linear layer, except in ``config.full``, fully trained.
 
     Raises UserError if peft is not installed, ``config.full`` matches no weight, or the model takes no adapters.
     """
@@ -33,7 +33,7 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     )
     try:
         peft.inject_adapter_in_model(settings, model)
-    except ValueError as error:  # layers whose kernels read the weights themselves, as those of Mamba
+    except ValueError as error:  # layers whose kernels read the weights themselves, as in Mamba
         raise UserError(
             f"model.lora.rank={config.rank}: adapters do not fit a model of the type {model.config.model_type} "
             f"({str(error).splitlines()[0]}); leave model.lora out."
@@ -45,7 +45,7 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
 
 
 def parameters(model: PreTrainedModel) -> int:
-    """Return the number of weights, without those of adapters."""
+    """Return the number of weights, without adapters."""
     return sum(each.numel() for name, each in model.named_parameters() if LORA not in name)
 
 

@@ -146,7 +146,7 @@ def add_heads(
         )
     copies = copies or bool(source)
     if config.kind != "shared":
-        decoder.model.mtp_config = config  # that of the heads that can draft
+        decoder.model.mtp_config = config  # of the heads that can draft
         if config.heads > 1 and config.kind == "sequential":
             _add_sequential(decoder, config, source, copies=copies)
         elif config.heads > 1:
@@ -278,7 +278,7 @@ def _load(heads: nn.Module, prefix: str, stored: Stored, source: str, config: MT
 class Heads:
     """The heads of one forward pass as functions of hidden states.
 
-    ``ahead`` maps k to the tokens (B, T) k places ahead, which sequential heads read; by default those of the input.
+    ``ahead`` maps k to the tokens (B, T) k places ahead, which sequential heads read; by default taken from the input.
     ``recorded`` is what `Decoder.run_trunk` returns, of a pass that was done already.
 
     Attributes:
@@ -310,7 +310,7 @@ class Heads:
         self.modules = [*self._modules, decoder.norm, model.get_output_embeddings(), self._embed]
 
     def state(self, index: int, states: Tensor) -> Tensor:
-        """Return the state (B, T, D) of a head from that of the head before it, or from the trunk."""
+        """Return the state (B, T, D) of a head from the state of the head before it, or from the trunk."""
         module: Any = self._modules[index]
         if self._linear:
             return module(states) if index else states
@@ -328,7 +328,7 @@ class Heads:
     def states(self, first: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
         """Yield each head and its state (B, T, D) in the order of the chains, computed when it is asked for.
 
-        ``first`` is that of head 1 where it is known.
+        ``first`` is the state of head 1 where it is known.
         """
         for chain in self.chains:
             states = self.trunk

@@ -1,6 +1,6 @@
 """Models of transformers: T5 and GPT-2 of our shapes, any other decoder from scratch, and any with its weights.
 
-T5 v1.0 is that of Raffel et al., 2020, GPT-2 that of Radford et al., 2019. A vocabulary grows while every row is kept.
+T5 v1.0: Raffel et al., 2020. GPT-2: Radford et al., 2019. A vocabulary grows while every row is kept.
 """
 
 from collections.abc import Iterator
@@ -158,7 +158,7 @@ def pretrained_config(config: ModelConfig) -> Any:
 def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
 
-    ``own`` is transformers' config, by default that of the pretrained weights. UserError: there is no dropout to set.
+    ``own`` is transformers' config, by default of the pretrained weights. UserError: there is no dropout to set.
     """
     if config.dropout is None:
         return {}
@@ -178,7 +178,7 @@ def load(
     """Load the published or local weights of ``config``, with a row of the embedding for every token of ``tokenizer``.
 
     ``auto_class`` is one of transformers; ``new_weights`` is the prefix of weights that may be missing from the
-    checkpoint, such as those of a new head; ``overrides`` replace settings of the checkpoint's config, as
+    checkpoint, such as a new head's; ``overrides`` replace settings of the checkpoint's config, as
     ``dropout_rates`` do; the weights are float32. UserError: the checkpoint cannot be read, is damaged, or belongs to
     another architecture.
     """
@@ -206,7 +206,7 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     Special tokens are replaced if the tokenizer's end token is none of theirs: it is not the checkpoint's tokenizer.
     """
     if len(tokenizer) > embedding_rows(model):
-        # A head of its own stays, though the config may say that it is tied, as that of every T5 does.
+        # A head of its own stays, though the config may say that it is tied, as every T5's does.
         model._tied_weights_keys = model.all_tied_weights_keys
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     if tokenizer.eos_token_id not in own_end_ids(model):

@@ -106,7 +106,7 @@ AutoModelForSeq2SeqLM.register(RTNetworkConfig, RTForConditionalGeneration)
 def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Build a T5 with an encoding for every token ``_d_e_`` of ``tokenizer``, or else for the paper's, behind its own.
 
-    Pretrained weights may be those of a T5, all of whose rows are kept, or of a model built here.
+    Pretrained weights may come from a T5, all of whose rows are kept, or from a model built here.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(

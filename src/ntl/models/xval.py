@@ -19,7 +19,7 @@ from ntl.system.errors import UserError
 
 
 class XValModelConfig(PretrainedConfig):
-    """The shapes of the encoder, by default those of the paper. ``paper_compat`` attends to padding, as it does."""
+    """The shapes of the encoder, by default the paper's. ``paper_compat`` attends to padding, as the paper does."""
 
     model_type = "ntl_xval"
 
@@ -156,7 +156,7 @@ AutoModel.register(XValModelConfig, XValForMaskedNumber)
 
 
 def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
+    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights come from an earlier run."""
     if config.pretrained:
         return load(config, XValForMaskedNumber, tokenizer, paper_compat=config.paper_compat)
     if config.d_model % config.num_heads:

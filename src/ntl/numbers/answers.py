@@ -1,6 +1,6 @@
 r"""The number that a text gives as its answer, and the numbers of a list.
 
-Numbers of a text are read as a person does: numerals, signs, currencies and exponents are those of
+Numbers of a text are read as a person does: numerals, signs, currencies and exponents as in
 ``ntl.numbers.written``, with a decimal point; beyond these::
 
     1/2, 3⁄4, ½, 2 1/2, \frac{3}{4}     a fraction, by its value where it is a finite decimal

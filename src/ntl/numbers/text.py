@@ -134,7 +134,7 @@ def place_token(digit: int | str, place: int) -> str:
 
 
 def place_tokens() -> tuple[str, ...]:
-    """Return the paper's 320 tokens: those of all digits for each place, the lowest first."""
+    """Return the paper's 320 tokens: all digits of each place, the lowest place first."""
     return tuple(place_token(digit, place) for place in range(MIN_PLACE, MAX_PLACE + 1) for digit in range(10))
 
 

@@ -71,7 +71,7 @@ class NumberVocabulary:
         if not hasattr(tokenizer, "get_vocab"):
             what = f"{tokenizer!r}, a str," if isinstance(tokenizer, str) else f"a {type(tokenizer).__name__}"
             raise TypeError(
-                f"{what} is no tokenizer: give an object with get_vocab(), such as that of "
+                f"{what} is no tokenizer: give an object with get_vocab(), such as "
                 "ntl.tokenizers.load_tokenizer(folder_or_hub_id)"
             )
         vocab: dict[str, int] = tokenizer.get_vocab()

@@ -27,13 +27,15 @@ class ExpectedError(NextToken):
 
     The prompt of a row is its input, of a decoder up to the first label. The number term of the result is the sum of
     these errors, and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are
-    the functions of `ntl.decoding.tree` with their other arguments, of which ``tokens`` are the tokens of numbers.
+    the functions of `ntl.decoding.expected_error` with their other arguments, of which ``tokens`` are those of numbers.
     """
 
     def __init__(self, config: ExpectedErrorConfig, *, tokens: Any, masses: Any, error: Any, **given: Any) -> None:
         super().__init__(config, **given)
         self.settings, self.tokens, self.masses, self.error = config, tokens, masses, error
         self.number_weight = config.weight
+        # The labels that were read last, their version, which writing over them changes, and their numbers.
+        self.read: tuple[Tensor, int, dict[int, float]] | None = None
         self.pieces = dict(zip(tokens.ids.tolist(), tokens.pieces, strict=True))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no weights of labels
@@ -49,15 +51,15 @@ class ExpectedError(NextToken):
         read = self._read_once(input_ids, attention_mask)
         given = {"input_ids": input_ids, "attention_mask": attention_mask, **inputs, **read}
         joint, targets = super().forward(labels, counts, **given), self._targets(labels)
-        writes_B = labels.new_zeros(len(labels))
-        writes_B[[*targets]] = 1
+        writes_B = self._writes(labels, targets)
         errors_B = joint.total.new_zeros(len(labels))
         if targets and joint.total.isfinite().all():  # a trainer stops at another one
-            rows = torch.tensor([*targets], device=labels.device)
+            rows = torch.tensor([*targets]).to(labels.device, non_blocking=True)
             prompts = self._prompts(input_ids[rows], attention_mask[rows], labels[rows], rows, read)
             values, log_masses = self.masses(self.model, prompts)
             try:
-                errors_E = self.error(values, log_masses, values.new_tensor([*targets.values()]))
+                numbers_E = torch.tensor([*targets.values()], dtype=values.dtype)
+                errors_E = self.error(values, log_masses, numbers_E.to(values.device, non_blocking=True))
             except ValueError as error:
                 raise UserError(f"objective.num_beams={self.settings.num_beams} objective.grid: {error}.") from error
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
@@ -68,16 +70,25 @@ class ExpectedError(NextToken):
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
         """Return how many labels there are, and how many rows write a number, (2,)."""
-        return torch.stack([(labels != IGNORE_INDEX).sum(), labels.new_tensor(len(self._targets(labels)))])
+        return torch.stack([(labels != IGNORE_INDEX).sum(), self._writes(labels, self._targets(labels)).sum()])
+
+    def _writes(self, labels: Tensor, targets: Mapping[int, float]) -> Tensor:
+        """Return 1 for each row with a target, (B,)."""
+        found = torch.tensor([int(row in targets) for row in range(len(labels))])
+        return found.to(labels.device, non_blocking=True)
 
     def _targets(self, labels: Tensor) -> dict[int, float]:
         """Return the number that the labels of each row write; a row whose labels write none is left out."""
+        version = -1 if labels.is_inference() else labels._version
+        if self.read is not None and self.read[0] is labels and self.read[1] == version:
+            return self.read[2]  # to read them again would wait for a GPU
         found = {}
         for row, ids in enumerate(labels.tolist()):
             answer = [each for each in ids if each != IGNORE_INDEX and each not in self.tokens.end_ids]
             number = parse_number("".join(self.pieces.get(each, "?") for each in answer).strip())
             if number is not None:
                 found[row] = float(number)
+        self.read = labels, version, found
         return found
 
     def _read_once(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:

@@ -106,8 +106,8 @@ class Masking:
         put: Any = self.mask_token_id
         if put is None:
             indices = mix(scores + STEP) % U64(len(self.choices))
-            put = self.choices[torch.from_numpy(indices.astype(np.int64)).to(device)]
-        masked = torch.from_numpy(drawn).to(device) & allowed
+            put = self.choices[torch.from_numpy(indices.astype(np.int64)).to(device, non_blocking=True)]
+        masked = torch.from_numpy(drawn).to(device, non_blocking=True) & allowed
         batch["input_ids"] = torch.where(masked, put, ids)
         if copies is not None:
             unlearned = in_copy & ~masked

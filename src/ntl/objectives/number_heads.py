@@ -57,7 +57,8 @@ class _NumberHead(nn.Module):
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""
-        return torch.tensor([labels.numel() * self.predicts_tokens, labels.numel()], device=labels.device)
+        count = torch.full((), labels.numel(), device=labels.device)  # a copy from the host would wait for a GPU
+        return torch.stack([count * self.predicts_tokens, count])
 
 
 class Regression(_NumberHead):

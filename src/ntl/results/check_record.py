@@ -1,7 +1,6 @@
 """Whether the record of a run that somebody else made can stand beside the published ones."""
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +10,6 @@ from ntl.config.identity import recorded
 from ntl.results.match import leaves, plan_table, row_records
 from ntl.results.record import RunRecord, unpack_bits, with_weights_of
 from ntl.results.spec import load_table_spec, table_names
-
-PACKAGES = ("python", "ntl", "torch", "transformers", "tokenizers")
-SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
@@ -44,20 +40,9 @@ def _faults(record: RunRecord, published: Sequence[RunRecord], root: Path) -> It
         yield f"its commit {commit or '(none)'} is not in this repository"
     if record.git.get("dirty"):
         yield "its source had uncommitted changes: commit, and run it again"
-    if missing := [name for name in PACKAGES if not record.packages.get(name)]:
-        yield f"the versions of {', '.join(missing)} are not recorded"
-    if not record.device:
-        yield "its device is not recorded"
-    files = record.data.get("files", {})
-    hashes = {"predictions_sha256": record.predictions_sha256}
-    hashes |= {f"ids_sha256.{split}": value for split, value in record.ids_sha256.items()}
-    hashes |= {f"data.files.{name}": value for name, value in files.items()}
-    for name, value in hashes.items():
-        if not SHA256.fullmatch(str(value)):
-            yield f"{name} is {str(value)[:20]!r}, which is no sha256"
     # The same settings of a data set gave the same files to every published run.
     same = [each for each in published if each.config.get("dataset") == record.config.get("dataset")]
-    for name, value in files.items():
+    for name, value in record.data.get("files", {}).items():
         known = {each.data.get("files", {}).get(name) for each in same} - {None}
         if known and value not in known:
             yield f"data.files.{name} differs from that of {len(same)} published runs with the same settings"
@@ -70,14 +55,13 @@ def _faults(record: RunRecord, published: Sequence[RunRecord], root: Path) -> It
 
 def _rows(record: RunRecord, published: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
     """The rows whose run it is; with a line where another of its group and seed ran on another processor."""
-    scale = record.config.get("scale", {}).get("name")
+    scale, of_seed = record.config["scale"]["name"], [run for run in published if run.seed == record.seed]
     for spec in map(load_table_spec, table_names()):
         for block, rows in plan_table(spec, scale) if scale in spec.scales else ():
-            for row in [row for row in rows if row.overrides and row_records(row, [record])]:
-                of_seed = [run for run in published if run.seed == record.seed]
+            for row in (row for row in rows if row.overrides and row_records(row, [record])):
                 beside = [other for other in rows if other.spec.group == row.spec.group]
                 devices = {run.device for other in beside for run in row_records(other, of_seed).values()}
-                devices -= {record.device}
                 where = f"{spec.name} at {scale}, {block.title or spec.title}, row {row.name}, seed {record.seed}"
-                line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices))}, this one on "
-                yield where, f"{line}{record.device}: a pair must not mix processors" if devices else ""
+                line = f"{where}: other rows of this seed ran on {', '.join(sorted(devices - {record.device}))}, this "
+                told = f"{line}one on {record.device}: a pair must not mix processors"
+                yield where, told if devices - {record.device} else ""

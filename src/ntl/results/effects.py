@@ -10,7 +10,6 @@ from enum import Enum
 from functools import cache
 from operator import mul
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -22,15 +21,14 @@ Groups = Sequence[Seeds]
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_FLIPS = 2**20
-NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 
 
 @dataclass(frozen=True)
 class Summary:
     """Values over seeds, in seed order. ``values`` are the defined ones; ``undefined`` counts the others.
 
-    sd has the denominator n - 1 and is None below two values; low and high are the t interval of the mean, of 95 %
-    unless another level is asked for, None below three values.
+    sd has the denominator n - 1 and is None below two values; low and high are the ends of the 95 % t interval of the
+    mean, None below three values.
     """
 
     values: tuple[float, ...] = ()
@@ -44,13 +42,8 @@ class Summary:
     def n(self) -> int:
         return len(self.values)
 
-    @property
-    def line(self) -> dict[str, Any]:
-        """Its columns of a CSV."""
-        return {name: getattr(self, name) for name in NUMBERS} | {"values": list(self.values)}
 
-
-def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
+def summarize(values: Sequence[float | None]) -> Summary:
     """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.
 
     A sd beyond float64 is None.
@@ -64,7 +57,7 @@ def summarize(values: Sequence[float | None], level: float = LEVEL) -> Summary:
         return Summary(good, len(values) - n, mean, sd if math.isfinite(sd) else None)
     from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * sd / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
     return Summary(good, len(values) - n, mean, sd, mean - half, mean + half)
 
 
@@ -131,7 +124,7 @@ class Effect:
         """Two-sided p of the t test that decides ``outcome``, for a correction; None below three seeds."""
         if self.summary.sd is None or self.summary.mean is None or self.summary.n < 3:
             return None
-        from scipy.special import stdtr  # here, since it takes longer to load than a command's help
+        from scipy.special import stdtr
 
         beyond = abs(self.column.better.value * self.summary.mean + (0.0 if says_better else self.band))
         if not self.summary.sd:
@@ -176,7 +169,7 @@ class Effect:
         # No p that n cannot bring below the level is printed: it would read as a failure of the data.
         return f"{text}, exact p = {sign_flip_p(summary.values):.2g}" if 2.0 ** (1 - n) < ALPHA else text
 
-    def outcome(self, says_better: bool) -> Outcome:
+    def outcome(self, says_better: bool = True) -> Outcome:
         """For the claim that the row is better, or that it is no worse by the band or more."""
         if self.gain is None:
             return Outcome.inconclusive
@@ -188,12 +181,7 @@ class Effect:
 
 
 def effect(
-    column: ColumnSpec,
-    base: Groups,
-    other: Groups,
-    band: float = BAND,
-    level: float = LEVEL,
-    less: Sequence[Groups] = (),
+    column: ColumnSpec, base: Groups, other: Groups, band: float = BAND, less: Sequence[Groups] = ()
 ) -> Effect | None:
     """The effect of ``other`` over ``base``, each averaged within a seed over one or more groups; None without one.
 
@@ -214,16 +202,11 @@ def effect(
     if not rows:
         return None
     signs = (-1, 1, 1, -1)
-    summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows], level)
+    summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows])
     if summary.undefined:
         summary = Summary(undefined=summary.undefined)
     rates = [abs(row[0]) for row in rows if row]
     return Effect(column, summary, ratio, math.log1p(band) if ratio or logged else band * fmean(rates or [0.0]))
-
-
-def with_outcome(found: Mapping[str, Effect], *outcomes: Outcome) -> list[str]:
-    """The names whose effect says one of these of being better."""
-    return [name for each in outcomes for name in found if found[name].outcome(says_better=True) is each]
 
 
 def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:

@@ -1,4 +1,4 @@
-"""The words that go with a table: its title, the warnings of its page, and the notes of its CSV."""
+"""The words that go with a table: its title, and what a reader has to be warned of."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,42 +39,10 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
-    """The notes that apply, one or two sentences each, in a fixed order."""
-    if block.note:
-        yield " ".join(block.note.split())
-    part, records = block.scales[scale], [record for row in rows for record in row.records.values()]
-    models = [f"{new} stands in for {old}" for old, new in part.replace.items() if old.startswith("model=")]
-    if models:
-        others = "; the other models are left out" if part.groups and not part.labels else ""
-        pairs = ", ".join(models).replace("model=", "")
-        yield f"At scale={scale} {pairs}{others}. The paper's numbers are those of the published models."
-    splits = dict.fromkeys(column.metric.partition("/")[0] for column in block.columns)
-    if found := "; ".join(filter(None, (_unparsable(split, rows) for split in splits))):
-        yield f"Unparsable outputs over all seeds: {found}."
-    if records:
-        commits = sorted({str(record.git.get("commit") or "unknown")[:7] for record in records})
-        devices = sorted({record.device or "unknown" for record in records})
-        count = f"{len(records)} run record{'s' * (len(records) > 1)}"
-        yield f"From {count}, commit {', '.join(commits)}, device {', '.join(devices)}."
-
-
-def _unparsable(split: str, rows: Sequence[Row]) -> str:
-    """``test: CE 3 of 2000``, each row with any; empty where no record counts them."""
-    known, bad = False, []
-    for row in rows:
-        found = [(record.metrics.get(f"{split}/unparsable"), record) for record in row.records.values()]
-        shares = [(share, record.metrics.get(f"{split}/count") or 0) for share, record in found if share is not None]
-        known = known or bool(shares)
-        if lost := sum(share * count for share, count in shares):
-            bad.append(f"{row.name} {round(lost)} of {sum(count for _, count in shares):.0f}")
-    return f"{split}: {', '.join(bad) or 'none'}" if known else ""
-
-
-def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> Iterator[str]:
+def warnings(block: BlockSpec, scale: str, rows: Sequence[Row], added: Sequence[str] = ()) -> Iterator[str]:
     """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
     records = [record for row in rows for record in row.records.values()]
-    if added := next((row.added for row in rows if row.added), ()):
+    if added:
         yield f"Not the table as described: every run of it was made with {', '.join(added)}."
     if note := block.scales[scale].note:
         yield " ".join(note.split())

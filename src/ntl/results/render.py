@@ -1,14 +1,15 @@
-"""A table as text and as files: Markdown, CSV and, on demand, LaTeX, with the same cells and legends."""
+"""A table as text and as files: Markdown, CSV and, on demand, LaTeX."""
 
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import Better
-from ntl.results.effects import NUMBERS, Summary
+from ntl.results.effects import Summary
 from ntl.results.match import Row
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Table
@@ -18,10 +19,6 @@ from ntl.system.files import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-BOLD_LEGEND = (
-    "Bold: the best row, where its gain over the second best, paired by seed, has an interval without 0 that is not "
-    "within 5%; never one that is no better than a constant answer."
-)
 # From here on an exponent: one diverged run must not widen a column.
 LARGE = 1e7
 HUGE = 1e4  # the same on the page, but for a format that groups digits: counts stay exact
@@ -116,16 +113,15 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _page_row(row: Row, block: Block) -> str:
     label = _wrapped(row.spec.label, LABEL_WIDTH)
-    if row.learnt is False:
+    if block.is_unlearnt(row):
         label += ["*no better than*", "*a constant*"]
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
     cells = [label]
     for column in block.shown:
-        first, *rest = short_text(row, column).split("\n")
         paper = row.spec.paper.get(column.metric) if not row.stand_in else None
-        rest += [f"paper {' ± '.join(number(value, column.paper_format) for value in paper)}"] if paper else []
-        cells.append([f"**{first}**" if column.metric in row.best else first, *rest])
+        theirs = [f"paper {' ± '.join(number(value, column.paper_format) for value in paper)}"] if paper else []
+        cells.append([*short_text(row, column).split("\n"), *theirs])
     return line([BREAK.join(lines) for lines in cells])
 
 
@@ -140,14 +136,10 @@ def _page_block(block: Block) -> list[str]:
             title = BREAK.join(f"*{part}*" for part in _wrapped(group, LABEL_WIDTH))
             lines.append(line([title, *[""] * len(headers)]))
         lines.append(_page_row(row, block))
-    is_best = any(column.metric in row.best for row in block.rows for column in block.shown)
-    bold = BOLD_LEGEND if is_best else "No row is clearly the best in any column."
-    if any(row.learnt is False for row in block.rows):
-        bold += f" No better than a constant answer: in {block.endpoint.header}."
-    lines += ["", f"Mean ± standard deviation over seeds; for n = 2 both values. {bold}", ""]
-    if block.remarks:
-        lines += [*[f"- {escape(note)}" for note in block.remarks], ""]
-    return lines
+    legend = "Mean ± standard deviation over seeds; for n = 2 both values."
+    if any(map(block.is_unlearnt, block.rows)):
+        legend += f" No better than a constant answer: in {block.endpoint.header}."
+    return [*lines, "", legend, "", *(f"- {escape(each)}" for each in block.warnings), *[""] * bool(block.warnings)]
 
 
 def to_markdown(table: Table) -> str:
@@ -158,7 +150,7 @@ def to_markdown(table: Table) -> str:
     if table.spec.note:
         lines += [escape(" ".join(table.spec.note.split())), ""]
     missing = sum(len(row.missing) for row in table.rows)
-    lacks = f" Of its runs {missing} are missing; the CSV has their commands." if missing else ""
+    lacks = f" Of its runs {missing} are missing." if missing else ""
     command = ["python scripts/reproduce.py", f"table={table.name}", f"scale={table.scale}", *table.added]
     lines.append(
         f"Scale `{table.scale}`.{lacks} [CSV]({table.stem}.csv): intervals, differences, all columns, where the "
@@ -178,55 +170,28 @@ def show(table: Table, console: "Console") -> None:
         console.print(page, markup=False, highlight=False, soft_wrap=True)
 
 
-def to_latex(table: Table) -> str:
-    """A ``tabular`` of booktabs for each block, with the cells of the page."""
-    import pandas as pd
-
-    signs = {"±": r"$\pm$", "×": r"$\times$", "²": "$^2$", "λ": r"$\lambda$", "σ": r"$\sigma$", "→": r"$\to$"}
-    found = ["% Needs \\usepackage{booktabs}. Computed from run records: do not edit."]
-    for block in table.blocks:
-        cells = {
-            header(column): [short_text(row, column).replace("\n", ", ") for row in block.rows]
-            for column in block.shown
-        }
-        index = [row.name for row in block.rows]
-        title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
-        about = {"hrules": True, "position_float": "centering", "caption": re.sub("[&%$#_{}]", r"\\\g<0>", title)}
-        style: Any = pd.DataFrame(cells, index=index).style.format(escape="latex")
-        style = style.format_index(escape="latex").format_index(escape="latex", axis="columns")
-        found.append(style.to_latex(**about))
-    return "\n".join(found).translate(str.maketrans(signs | {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}))
-
-
-# ---- CSV, one line per cell, difference or note, for further computation
+# ---- CSV, one line per cell, difference or note, for further computation; LaTeX of the page's cells
 
 FIELDS = (
-    *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
-    *("paper_mean", "paper_sd", "minus_paper", "measure", "better", "primary", "seeds", "values", "records"),
-    *("command", "text"),
+    *("table", "scale", "block", "kind", "group", "row", "against", "metric", "n", "undefined", "mean", "sd", "low"),
+    *("high", "paper_mean", "paper_sd", "measure", "primary", "seeds", "values", "records", "text"),
 )
 
 
 def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
-    metric, summary = column.metric, row.summary(column)
-    paper_mean, paper_sd, *_ = (*row.spec.paper.get(metric, ()), None, None)
-    command = ["python train.py", *["-m"] * (len(row.missing) > 1), *row.overrides]
-    command.append(f"seed={','.join(map(str, row.missing))}")
+    summary, about = row.summary(column), {"group": row.spec.group, "row": row.spec.label, "metric": column.metric}
+    paper_mean, paper_sd, *_ = (*row.spec.paper.get(column.metric, ()), None, None)
     return {
-        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": metric, **summary.line},
-        **{"best": metric in row.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
-        "minus_paper": None if paper_mean is None or summary.mean is None else summary.mean - paper_mean,
-        "seeds": [] if row.spec.constant else list(row.values[metric]),
+        **{"kind": "cell", **about, "n": summary.n, **asdict(summary), "paper_mean": paper_mean, "paper_sd": paper_sd},
+        "seeds": [] if row.spec.constant else list(row.values[column.metric]),
         "records": [record.id for record in row.records.values()],
-        "command": " ".join(command) if row.missing else "",
     }
 
 
 def to_cells(table: Table) -> list[dict[str, Any]]:
     """Every cell and difference as a flat dict in JSON's types, then the notes; None where there is no number.
 
-    ``command`` trains the missing runs of the cell's row. The key ``added`` is there only where a command added
-    overrides to all runs.
+    The key ``added`` is there only where a command added overrides to all runs.
     """
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []
@@ -242,11 +207,29 @@ def to_csv(table: Table) -> str:
     import pandas as pd
 
     def text(value: Any) -> str:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return ";".join(map(text, value))
         return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
     return pd.DataFrame(to_cells(table), dtype=object).map(text).to_csv(index=False, lineterminator="\n")
+
+
+def to_latex(table: Table) -> str:
+    """A ``tabular`` of booktabs for each block, with the cells of the page."""
+    import pandas as pd
+
+    found = ["% Needs \\usepackage{booktabs}. Computed from run records: do not edit."]
+    for block in table.blocks:
+        cells = {header(column): [short_text(row, column) for row in block.rows] for column in block.shown}
+        style: Any = pd.DataFrame(cells, index=[row.name for row in block.rows]).replace("\n", ", ", regex=True).style
+        for part in (style.format, style.format_index):
+            part(escape="latex")
+        style.format_index(escape="latex", axis="columns")
+        title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
+        caption = re.sub("[&%$#_{}]", r"\\\g<0>", title)
+        found.append(style.to_latex(hrules=True, position_float="centering", caption=caption))
+    signs = {"±": r"$\pm$", "×": r"$\times$", "²": "$^2$", "λ": r"$\lambda$", "σ": r"$\sigma$", "→": r"$\to$"}
+    return "\n".join(found).translate(str.maketrans(signs | {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}))
 
 
 RENDERERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}

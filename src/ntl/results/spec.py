@@ -1,12 +1,12 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``config/verdicts.yaml``, what is claimed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum, EnumMeta
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER, choices, read_yaml
 from ntl.config.settings import nearest
@@ -14,38 +14,21 @@ from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
 TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
-MOST_COLUMNS = 6  # of numbers, on a page
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
-SCALARS = {str: str | int | float, float: int | float, int: int, bool: bool}  # what a file may give for each
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
 def read_typed(schema: Any, path: Path) -> Any:
     """A dataclass from a YAML file. UserError, in one line with file and key: a wrong key or value."""
     values = read_yaml(path)
-    try:
-        return _made(schema, values, "")
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    from omegaconf import OmegaConf  # here, since it takes longer to load than a command's help
+    from omegaconf.errors import OmegaConfBaseException
 
-
-def _made(kind: Any, value: Any, key: str) -> Any:
-    items = get_args(kind)
     try:
-        if isinstance(kind, type) and is_dataclass(kind):
-            kinds = {each.name: each.type for each in fields(kind)}
-            return kind(**{name: _made(kinds.get(name, str), item, f"{key}.{name}") for name, item in value.items()})
-        if items and isinstance(value, list):
-            return [_made(items[0], item, f"{key}[{number}]") for number, item in enumerate(value)]
-        if items and isinstance(value, dict):
-            return {name: _made(items[1], item, f"{key}.{name}") for name, item in value.items()}
-        if isinstance(kind, EnumMeta):
-            return getattr(kind, value)
-        if not isinstance(value, SCALARS.get(kind, ())):
-            raise TypeError(f"{str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
-        return kind(value)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{key.lstrip('.')}: {error}".removeprefix(": ")) from error
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
+    except (OmegaConfBaseException, UserError, ValueError) as error:
+        key = f"{error.full_key}: " if isinstance(error, OmegaConfBaseException) and error.full_key else ""
+        raise UserError(f"{path}: {key}{str(error).partition(chr(10))[0]}") from error
 
 
 class Role(Enum):
@@ -133,15 +116,6 @@ class ScaleSpec:
 
 
 @dataclass
-class FamilySpec:
-    """Rows that are each compared with one, ``against``, in a metric: intervals are corrected for their number."""
-
-    rows: list[str]
-    against: str
-    metric: str
-
-
-@dataclass
 class BlockSpec:
     """One data set's part of a table; ``overrides`` hold for all its rows, before those of the scale and the row."""
 
@@ -151,7 +125,6 @@ class BlockSpec:
     rows: list[RowSpec]
     scales: dict[str, ScaleSpec]
     overrides: list[str] = field(default_factory=list)
-    families: list[FamilySpec] = field(default_factory=list)
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -165,22 +138,12 @@ class BlockSpec:
             column.header = column.header or (f"{given}, {reading}" if reading else given)
 
     def _faults(self) -> Iterator[str]:
-        metrics, groups = [column.metric for column in self.columns], {row.group for row in self.rows}
-        labels = [row.label for row in self.rows if row.role is not Role.constant]
-        if len(set(metrics)) < len(metrics):
-            yield "columns: a metric is listed twice"
-        if sum(not column.details for column in self.columns) > MOST_COLUMNS:
-            yield f"columns: more than {MOST_COLUMNS} to show: mark the others details: true"
+        groups = {row.group for row in self.rows}
         for scale, part in self.scales.items():
-            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-                yield f"scales.{scale}.seeds: give at least one seed and none twice"
+            if not part.seeds:
+                yield f"scales.{scale}.seeds: give at least one seed"
             yield from (f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds})
             yield from (f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups)
-        for family in self.families:
-            lost = [label for label in (*family.rows, family.against) if labels.count(label) != 1]
-            yield from (f"families: not one row that runs has the label {label!r}" for label in lost)
-            if family.metric not in metrics:
-                yield f"families: no column has the metric {family.metric!r}"
 
 
 @dataclass
@@ -255,13 +218,12 @@ def load_table_spec(name: str) -> TableSpec:
     spec.name = path.stem
     for scale in spec.scales:
         primary, where = spec.primary_at.get(scale, spec.primary), f"{path}: primary at scale {scale!r}"
-        part = check_pair(primary, spec, where).scales.get(scale)
+        block = check_pair(primary, spec, where)
+        part = block.scales.get(scale)
         if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
-        columns = {column.metric: column.details for column in spec.blocks[primary.block].columns}
         for metric in filter(None, (primary.metric, primary.against_metric, primary.assay)):
-            if columns.get(metric, True):
-                raise UserError(f"{where}: {metric!r} is no shown column")
+            column_of(block, metric, where)
     if (numbers := PAPER_FOLDER / path.name).is_file():
         _attach(spec, numbers)
     return spec

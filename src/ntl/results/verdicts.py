@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from string import Formatter
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
-from ntl.evaluation.metrics import COVERED
 from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
-from ntl.results.match import by_seed, replications
+from ntl.results.match import replications
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
@@ -27,7 +25,7 @@ from ntl.results.spec import (
     column_of,
     load_verdicts,
 )
-from ntl.results.table import Row, Table, outcome_of, read_by, rows_by_label
+from ntl.results.table import Table, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
@@ -43,7 +41,7 @@ class Cell:
     ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is that of the table's
     own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p among the
     ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table and others
-    show, ``covered`` of what part of the probability a decoding by number speaks.
+    show.
     """
 
     claim: ClaimSpec
@@ -58,7 +56,6 @@ class Cell:
     band: float = BAND
     said: str = ""
     parts: str = ""
-    covered: str = ""
     corrected: float | None = None
     family: int = 0
 
@@ -84,7 +81,7 @@ class Cell:
             against = f" against a loss of {self.band:.0%}" * self.claim.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
         after = "; added when the records had been seen" * self.spec.after
-        return f"{self.said or self.effect.text}{self.parts}{p}{why}{self.covered}{after}"
+        return f"{self.said or self.effect.text}{self.parts}{p}{why}{after}"
 
 
 @dataclass(frozen=True)
@@ -132,46 +129,26 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     if made is None or not (groups := rows_by_label(cell.groups, block, scale, made)):
         return None
     base_metric, wanted = cell.against_metric or cell.metric, table.spec.primary_at.get(scale, table.spec.primary)
-    sides = (cell.against, base_metric), (cell.row, cell.metric)
-    gate, column = (column_of(block, metric, cell.table) for _, metric in sides)
+    gate, column = (column_of(block, metric, cell.table) for metric in (base_metric, cell.metric))
     primary = not wanted.less and all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(PairSpec))
-    band, pairs = wanted.band if primary else BAND, [[each[label] for label, _ in sides] for each in groups]
-    own = [[row.records for row in pair] for pair in pairs]
-    others = [replications(pair, records) for pair in pairs]
+    band, pairs = wanted.band if primary else BAND, [(each[cell.against], each[cell.row]) for each in groups]
+    own, others = [[row.records for row in pair] for pair in pairs], [replications(pair, records) for pair in pairs]
     both = [[one | other for one, other in zip(*parts, strict=True)] for parts in zip(own, others, strict=True)]
     here, there, found = (
-        effect(column, [by_seed(base_metric, of) for of, _ in runs], [by_seed(cell.metric, of) for _, of in runs], band)
-        for runs in (own, others, both)
+        effect(column, *sides(base_metric, cell.metric, runs), band=band) for runs in (own, others, both)
     )
     models = ", ".join(dict.fromkeys(model_name(row.pins["model"]) for pair in pairs for row in pair[::-1]))
-    base, other = (read_by(*side) for side in sides)
     place = f"`{scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
-    new = Cell(claim, cell, scale, place, f"{other} against {base}, {column.words.split(', ')[0]}", band=band)
+    what = f"{read_by(cell.row, cell.metric)} against {read_by(cell.against, base_metric)}"
+    new = Cell(claim, cell, scale, place, f"{what}, {column.words.split(', ')[0]}", band=band)
     if found is None or 0 < found.summary.n < 3:
         return new
     if here and there:
         in_table, in_others = (f"n = {part.summary.n}: {part.short}" for part in (here, there))
         new.parts = f" (in this table {in_table}; in others {in_others})"
-    rows = [[*each.values()] for each in groups]
-    new.outcome, new.heuristic = outcome_of(found, gate, rows, block.scales[scale].heuristics, not claim.no_worse)
-    new.effect, new.planned, new.covered = found, here if primary else None, _covered(groups, sides[::-1])
+    new.effect, new.planned = found, here if primary else None
+    new.outcome, new.heuristic = outcome_of(found, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
     return new
-
-
-def _covered(groups: Sequence[Mapping[str, Row]], sides: Sequence[tuple[str, str]]) -> str:
-    """The mean probability of what the decoding of each side, a label and a metric, has found, where it is a part."""
-    means = list[float]()
-    for label, metric in sides:
-        split, _, reading = metric.partition("/")[0], *metric.partition("@")[1:]
-        # An older search found what it covered alone.
-        for name in (f"{split}/{column}@{reading}" for column in ("represented", "covered")):
-            found = [value for rows in groups for value in by_seed(name, rows[label].records).values()]
-            if shares := [value for value in found if value is not None]:
-                means.append(fmean(shares))
-                break
-    shares = " and ".join(f"{mean:.2f}" for mean in means)
-    part = min(means, default=1.0) < COVERED
-    return f"; the numbers that were found hold {shares} of the probability" if part else ""
 
 
 def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
@@ -284,7 +261,7 @@ def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: 
         evidence += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
     learnt_here, corrected = (f"- {escape(each)}" for each in sentences), [_corrected(verdicts)]
     parts = {"learnt": learnt_here, "verdicts": claims, "corrected": corrected, "evidence": evidence}
-    parts |= {"paper": _of_paper(tables), "tables": _index(tables)}
+    parts |= {"tables": _index(tables)}
     texts = {name: "\n".join(lines).rstrip("\n") for name, lines in parts.items()}
     return TEMPLATE.read_text(encoding="utf-8").format(**texts)
 
@@ -328,20 +305,3 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
     if empty:
         names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
         yield f"\nNo run yet: {names}."
-
-
-def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
-    """A line for each table of the paper: its command, what is published, the scales without a record.
-
-    The paper's appendix was not available; there is a table for each whose subject the paper's text names.
-    """
-    for name, (first, *others) in groupby(tables, key=lambda table: table.name):
-        what, subject = first.parts
-        if what.startswith(("Table", "Appendix")):
-            command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
-            there, lacking = list[str](), list[str]()
-            for each in (first, *others):
-                some = " (some runs)" * any(row.missing for row in each.rows)
-                page = f"[{each.scale}](tables/{each.stem}.md){some}"
-                (there if each.num_records else lacking).append(page if each.num_records else each.scale)
-            yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])

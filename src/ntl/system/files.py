@@ -5,17 +5,14 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
 from ntl.system.errors import one_line_errors
 
 Made = TypeVar("Made")
-# Far longer than the few minutes between two writes of a process that is working in a folder.
-UNUSED_SECONDS = 24 * 3600.0
 # The errors of file systems without locks, as some network, cluster and user-space file systems are.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -87,16 +84,6 @@ def write_text(path: Path, text: str) -> None:
             write_atomically(path, text)
 
 
-def sweep(parent: Path, pattern: str, unused_seconds: float = UNUSED_SECONDS) -> None:
-    """Remove the folders in ``parent`` that match the pattern and have not been written to for ``unused_seconds``."""
-    for folder in parent.glob(pattern):
-        # Another process may be removing the same folder.
-        with suppress(FileNotFoundError):
-            written = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-            if folder.is_dir() and time.time() - written >= unused_seconds:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 # ---- locks, which the system releases when their owner ends, even if it is killed
 
 
@@ -143,11 +130,14 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def scratch(target: Path, log: Callable[[str], None]) -> Iterator[Path]:
-    """Yield a new folder beside ``target`` to make it in, one process at a time; those of killed processes go."""
+    """Yield a new folder beside ``target`` to make it in, one process at a time; those of killed processes go.
+
+    Where the file system has no locks, they stay: they may be those of processes at work.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock(target.parent / f".{target.name}.lock", log) as held:
-        # Without a lock the folder of another process at work may be among them.
-        sweep(target.parent, f".{target.name}.part-*", 0 if held else UNUSED_SECONDS)
+        for left in target.parent.glob(f".{target.name}.part-*") if held else ():
+            shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
             yield Path(part)
 

@@ -159,7 +159,7 @@ def has_single_digits(tokenizer: PreTrainedTokenizerFast) -> bool:
 def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedTokenizerFast:
     """A copy that writes each digit as a token of its own, and is the same in all else.
 
-    Its class is not that of the given one, which would undo the change when it is loaded again.
+    Its class differs from the given one's, which would undo the change when it is loaded again.
     """
     if missing := [digit for digit in "0123456789" if digit not in given.get_vocab()]:
         raise UserError(

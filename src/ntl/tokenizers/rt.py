@@ -19,7 +19,7 @@ from ntl.system.errors import UserError
 _WORD_START = "▁"
 _SIGNS = ("-", "+", "−")
 UNKNOWN = "<unk>"
-# After one of these, or after a variable of one letter, a sign is that of a sum or a difference.
+# After one of these, or after a variable of one letter, a sign means a sum or a difference.
 _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
 # So it is after a number and words, such as "3 hours", unless the last word asks for another number.
 _QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")

@@ -23,7 +23,7 @@ _PAPER_COMMA = re.compile(rf"(?<={re.escape(NUMBER)}), ?(?={re.escape(NUMBER)})"
 def read(text: str) -> tuple[str, list[float]]:
     """The text with ``[NUM]`` in place of every number, and the numbers' values in order.
 
-    Numbers are those of ``number_spans``, which include their sign: "x = -1,234.5" -> "x = [NUM]", -1234.5.
+    Numbers are found by ``number_spans`` and include their sign: "x = -1,234.5" -> "x = [NUM]", -1234.5.
     UserError for a number beyond float64.
     """
     return _read(text, ((start, end, float(value)) for start, end, value in number_spans(text)))

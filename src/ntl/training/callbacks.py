@@ -94,6 +94,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         average_tokens_across_devices=False,
         dataloader_num_workers=trainer.num_workers,
         dataloader_pin_memory=not on_cpu,
+        accelerator_config={"non_blocking": not on_cpu},  # a copy from pinned memory need not wait for the GPU
         remove_unused_columns=False,
         label_names=["labels"],
         report_to="none",

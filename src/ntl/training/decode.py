@@ -16,12 +16,12 @@ from torch import distributed
 
 from ntl import evaluation
 from ntl.config import DecodingConfig
-from ntl.config.data import FileConfig
 from ntl.config.decoding import NumberHeadConfig, SpeculativeConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
+from ntl.data.sets.file import FileConfig
 from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings

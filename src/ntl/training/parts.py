@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.data import FileConfig, PackagedConfig
 from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
@@ -28,7 +27,10 @@ from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
-from ntl.decoding.tree import NumberTokens, expected_error, number_masses
+from ntl.data.sets.file import FileConfig
+from ntl.data.sets.official import PackagedConfig
+from ntl.decoding.expected_error import expected_error, number_masses
+from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
 from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
@@ -39,7 +41,7 @@ from ntl.objectives.masking import Masking, maskable
 from ntl.objectives.next_token import loss_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
-from ntl.system.files import sweep
+from ntl.system.files import make_once
 from ntl.system.hub import digest, origin, snapshot, weight_files, weights_digest
 from ntl.system.machine import pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -125,12 +127,14 @@ class RunParts:
         kind, size, cache = self.config.tokenizer.kind, self.config.tokenizer.vocab_size, self.data_dir / ".tokenizers"
         key = hashlib.sha256(json.dumps([self.prepared.content_key("train"), kind, size]).encode()).hexdigest()[:16]
         folder = cache / f"{self.config.dataset.name}-{kind}-{key}"
-        if not (folder / "tokenizer.json").is_file():
-            sweep(cache, ".*.part-*")
+
+        def write(new: Path) -> None:
             rows = islice(self.rows("train"), TRAINING_ROWS)
             texts = (row[name] for row in rows for name in ("question", "answer"))
-            train_tokenizer(texts, folder, kind=kind, vocab_size=size)
-        return folder
+            train_tokenizer(texts, new, kind=kind, vocab_size=size)
+
+        made = folder / "tokenizer.json"
+        return make_once(folder, lambda: folder if made.is_file() else None, write, self.say, "write a tokenizer to")
 
     @cached_property
     def chat(self) -> Chat | None:

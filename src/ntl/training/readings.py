@@ -24,7 +24,7 @@ from ntl.training.parts import RunParts
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
-    *("covered", "represented", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape"),
+    *("covered", "represented", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape", "unparsable"),
 )
 
 

@@ -191,7 +191,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         write_record(folder / RECORD, record)
         for line in (
             *summary(record, splits, "@paper" if config.paper_compat else ""),
-            *compare_readings(*_beside_heads(config, record, folder)),
+            *_compared(config, record, folder),
         ):
             say(line)
         say(f"Record: {folder / RECORD}")
@@ -200,10 +200,11 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     return folder / RECORD
 
 
-def _beside_heads(config: Config, record: RunRecord, folder: Path) -> tuple[list[str], list[RunRecord]]:
-    """A run, and those of regression heads on the same data, for their table."""
+def _compared(config: Config, record: RunRecord, folder: Path) -> list[str]:
+    """What a run with several decodings says beside those of regression heads on the same data."""
     heads = regression_heads([record], folder.parent) if config.beside else []
-    return [f"loss={config.loss.name}", *["regression head"] * len(heads)], [record, *heads]
+    names = [f"loss={config.loss.name}", *["regression head"] * len(heads)]
+    return compare_readings(names, [record, *heads]) if config.beside else []
 
 
 def _check_parts(parts: "RunParts") -> None:
@@ -287,7 +288,7 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             from ntl.training.predictor import add_readings  # here, because it imports torch
 
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
-            for line in compare_readings(*_beside_heads(config, read_record(record_path), folder)):
+            for line in _compared(config, read_record(record_path), folder):
                 say(line)
     else:
         say(f"{record_path}: this run is finished already; remove its folder to repeat it.")

@@ -1,4 +1,4 @@
-"""All figures: their rows, their looks, their page and files; and which differences the README's figure shows."""
+"""All figures: their rows, their looks, their page and files."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,8 @@ from matplotlib.figure import Figure
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results import load_records
-from ntl.results.effects import with_outcome
 from ntl.results.figures import FIGURES, draw_all
-from ntl.results.figures.draw import LOOKS, NoRuns, Source, gaps, panels, sentence, style, write
-from ntl.results.figures.ours import UNSHOWN
-from ntl.results.spec import ColumnSpec
+from ntl.results.figures.draw import LOOKS, NoRuns, Source, panels, style, write
 
 
 def test_every_loss_has_a_look_of_its_own() -> None:
@@ -46,7 +43,7 @@ def test_the_page_names_what_was_not_drawn(tmp_path: Path) -> None:
     assert page.count("\n## ") == page.count("\n![") == 4
     assert "logits 8 × 64 × 32,128 in float32 (63 MiB)" in page
     assert "\n- Figure 4: epochs until the relative error is small, by digits of the two factors\n" in missing
-    assert missing.count("\n- ") == 9
+    assert missing.count("\n- ") == 6
 
 
 def test_only_the_runs_of_the_rows(tiny_record) -> None:
@@ -71,7 +68,7 @@ def drawing(value: float = 1.0) -> Figure:
 @pytest.mark.slow
 def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Path, monkeypatch) -> None:
     def files(value: float = 1.0) -> list[bytes]:
-        return [write(drawing(value), tmp_path / f"a.{kind}").read_bytes() for kind in ("pdf", "png", "svg")]
+        return [write(drawing(value), tmp_path / f"a.{kind}").read_bytes() for kind in ("pdf", "png")]
 
     with style():
         first = files()
@@ -92,23 +89,3 @@ def test_the_probabilities_are_of_published_runs_and_name_no_folder() -> None:
     known = json.loads((RESULTS / "benchmarks" / "calibration_tiny.json").read_text())
     assert known.keys() <= {record.id for record in load_records([RESULTS / "runs"])}
     assert all("digits" in scores for splits in known.values() for scores in splits.values())
-
-
-def test_what_the_intervals_tell_apart_by_hand() -> None:
-    values = {
-        "ce": {1: 3.0, 2: 4.0, 3: 5.0},
-        "ntl_was": {1: 2.0, 2: 2.9, 3: 4.1},
-        "ntl_crps": {1: 2.0, 2: 4.0, 3: 6.0},
-        "ntl_number_level": {1: 4.0, 2: 5.1, 3: 5.9},
-    }
-    lower = ColumnSpec(metric="test/mae", header="error", format=".3f")
-    found = gaps(values, "ce", lower)
-    assert with_outcome(found, *UNSHOWN) == ["ntl_crps"]
-    assert sentence(found, "ce") == (
-        "Better than CE: NTL-WAS -26.5% [-43.3, -4.9], n = 3, better in 3 of 3. "
-        "Worse than CE: NTL, number level +26.1% [+8.2, +47.0], n = 3, worse in 3 of 3. "
-        "Not significantly different from CE: NTL-CRPS -7.2% [-56.0, +96.0], n = 3, better in 1 of 3."
-    )
-    # Those before the base are not compared with it again, nor is anything with a base that has no run.
-    assert list(gaps(values, "ntl_crps", lower)) == ["ntl_number_level"]
-    assert gaps(values, "ce_digits", lower) == {}

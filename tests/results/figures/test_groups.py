@@ -14,8 +14,7 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -
     def record(loss: str, seed: int, accuracy: float | None):
         inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
         groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.9}}}
-        known = {"interpolate/accuracy": 0.5, "interpolate/accuracy:mode": 0.6, "interpolate/accuracy:mean": 0.1}
-        return tiny_record(loss, seed, groups=groups, metrics=known)
+        return tiny_record(loss, seed, groups=groups)
 
     records = [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ce", 3, None), record("ntl_was", 1, 0.5)]
     figure, words = draw("figureA1", records)
@@ -28,8 +27,6 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -
     assert outside.get_xlim()[0] < 0 < 90 < outside.get_xlim()[1]
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
     assert words["seeds"] == "1 to 3 seeds"
-    best = "CE 50.0%, NTL-WAS 50.0%, the best constant answer 60.0%."
-    assert f"All of interpolation: {best}" in words["findings"]
 
 
 def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> None:
@@ -76,5 +73,3 @@ def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_p
     assert np.isnan(shown[5]).all()  # one of the two seeds does not know it
     assert image.get_clim() == (0, 70)
     assert words["seeds"] == "2 seeds"
-    # 30 % of the probability lies four digits off; the rows of digits that are never right are left out.
-    assert words["findings"] == "noisy numbers: CE 70.0% and 1.20. multiplication: CE 70.0% and 1.20."

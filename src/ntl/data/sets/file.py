@@ -1,197 +1,71 @@
-"""Questions and answers, or plain text, of one's own: a file, a folder from ``save_to_disk``, or a hub's data set.
-
-A split without a file of its own gets the training questions whose seeded hash is smallest: equal questions have equal
-hashes, so that they land in one split, and shares are of the different questions, not of the rows.
-"""
+"""Questions and answers, or plain text, of one's own: a file, a folder from ``save_to_disk``, or a hub's data set."""
 
 import json
 import re
-from abc import abstractmethod
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from hashlib import blake2b
-from itertools import accumulate, combinations, dropwhile, groupby
+from itertools import dropwhile, groupby
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.data import (
-    COLUMN,
-    PLAIN_NUMBERS,
-    PLAIN_TEXT,
-    FileConfig,
-    OwnDataConfig,
-    TextConfig,
-    find_file,
-    is_on_hub,
-    suffix_of,
-)
-from ntl.config.legality import LISTS
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
+from ntl.config.legality import LISTS, NUMERIC
+from ntl.config.settings import setting
+from ntl.data.dataset import PLAIN_NUMBERS, Row
 from ntl.data.raw import read_text
-from ntl.data.tables import Table, hub_tables, open_tables
-from ntl.data.weights import checked
+from ntl.data.sets.own import PLAIN_TEXT, Own, OwnDataConfig, Told
+from ntl.data.tables import SUFFIXES, Table, suffix_of
 from ntl.numbers import last_number_paper, parse_number
 from ntl.numbers.answers import ANSWER_MARK, find_answer, find_values, read_list
 from ntl.numbers.text import format_number
 from ntl.numbers.written import NAMES, last_boxed, read_value, rewrite
 from ntl.system.errors import UserError
 
-SPLITS = ("train", "validation", "test")
+# In a template: ``{COLUMN}``, or a doubled brace, which is a single one. Any other brace stands for itself.
+COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 BOX = r"\boxed"  # in which, or after ANSWER_MARK, the default rule looks for the answer of a text
-FEW = 10  # rows to train on
 # The longest document in characters; a tokenizer needs some hundred times as much memory.
 LONGEST = 1 << 24
 
 
-class Told(NamedTuple):
-    """A row, its place in the file, and a seeded hash of what is asked, or of a text that answers nothing."""
+@dataclass
+class FileConfig(OwnDataConfig):
+    """Questions and answers of one's own."""
 
-    place: str
-    row: Row
-    hash: int
-
-
-class Own(TextDataset):
-    """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
-
-    splits = SPLITS
-    rows_are: ClassVar[str] = "questions"
-    has_weights = False
-    unread: Counter[str]  # messages with a field that is not read, by its name
-    config: OwnDataConfig
+    _target_: str = "ntl.data.sets.file.File"
+    name: str = "file"
+    question: str = setting("question", "Column of the question.")
+    answer: str = setting("answer", "Column of the answer.")
+    template: str = setting("", "Question made from several columns, as in `Convert {value} {unit} to metres`.")
+    number_format: str = setting(
+        PLAIN_NUMBERS,
+        "How the numbers of dataset.answers=number are written: plain, kept as they stand; point or comma, the decimal "
+        "mark of numbers as people write them, which are rewritten as digits; auto, as the column tells.",
+        choices=(PLAIN_NUMBERS, "auto", "point", "comma"),
+    )
+    mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
 
     @property
-    def publishable(self) -> bool:
-        """Text whose licence is unknown is not published."""
-        return bool(self.config.licence)
+    def columns(self) -> list[str]:
+        """The columns that the question is made from."""
+        return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """The rows in the order of their files."""
-        config, tables, self.unread = self.config, self._tables(data_dir, log), Counter()
-        pools = {split: self._read(table) for split, table in tables.items()}
-        warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
-        if unread := ", ".join(f"{name} ({count:,})" for name, count in self.unread.items()):
-            line = f"{config.path}: fields of messages that are not read: {unread}"
-            warnings.append(f"{line}; what is to be learned has to stand in content.")
-        pools |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
-        train, validation, test = (len(pools[split]) for split in SPLITS)
-        if train < FEW:
-            counts = f"training rows: {train}, validation: {validation}, test: {test}"
-            warnings.append(f"{config.path}: {counts}; a model learns nothing from so few.")
-        for split, most in (("train", config.train_rows), ("test", config.test_rows)):
-            if 0 < most < (count := len(pool := pools[split])):
-                taken = sorted(range(count), key=lambda index: pool[index].hash)[:most]
-                pools[split] = [pool[index] for index in sorted(taken)]
-                warnings.append(f"{split}: {most:,} of {count:,} rows are used (dataset.{split}_rows={most}).")
-        for split in ("train", "validation") if config.weight else ():
-            if not any(np.atleast_2d(json.loads(each.row.more["weight"]))[:, -1].any() for each in pools[split]):
-                raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
-        if config.weight and not self.has_weights:
-            raise UserError(f"{config.path}: dataset.weight={config.weight}: no row has it, and no message.")
-        splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
-        files = {split: table.label for split, table in tables.items()}
-        remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
-        return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
-
-    @abstractmethod
-    def columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that a row is made from, where these are all."""
-
-    @abstractmethod
-    def row(self, cells: dict[str, Any]) -> Row | None:
-        """The row of these values, or None for one that is left out. ValueError says what is wrong with it."""
-
-    def finish(self, pools: dict[str, list[Told]]) -> list[str]:
-        """Change what depends on all rows; returns what is to be said of them."""
-        return []
-
-    def open(self, path: Path) -> dict[str, Table]:
-        """As ``open_tables``."""
-        return open_tables(path, header=self.config.header, cells=self.config.cells)
-
-    def _tables(self, data_dir: Path, log: Log) -> dict[str, Table]:
-        """Split -> the table that it is read from; train at least."""
-        tables = dict[str, Table]()
-        for split, path in self.config.paths.items():
-            log(f"reading {path}")
-            if is_on_hub(path, data_dir):
-                found = hub_tables(path, self.config.config_name)
-            else:
-                found = self.open(find_file(path, data_dir) or Path(path))
-            chosen = found.get("", found.get(split))
-            if chosen is None:
-                raise UserError(f"{path}: no split {split!r}, only {', '.join(found)}; give a file that has its rows.")
-            tables[split] = chosen
-            if split == "train":
-                tables |= {other: found[other] for other in SPLITS if other in found}
-                if unread := [other for other in found if other not in ("", *SPLITS)]:
-                    log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
-        return tables
-
-    def _read(self, table: Table) -> list[Told]:
-        told, salt = list[Told](), self.config.seed.to_bytes(8)
-        for place, cells in table.read(self.columns):
-            if not any(str(value).strip() for value in cells.values() if value is not None):
-                continue  # what a spreadsheet makes of an empty line
-            try:
-                cells, weight = self._weight(cells) if self.config.weight else (cells, {})
-                if row := self.row(cells):
-                    "".join([row.question, row.answer]).encode()
-                    text = row.more.get("before", "") + (row.question or row.answer)
-                    digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
-                    told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
-            except ValueError as error:
-                raise UserError(f"{place}: {error}.") from error
-        if not told:
-            raise UserError(f"{table.label}:1: no rows.")
-        if any("before" in each.row.more for each in told):
-            told = [each._replace(row=each.row._replace(more={"before": "", **each.row.more})) for each in told]
-        return told
-
-    def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
-        name, weight = self.config.weight, 1.0
-        self.has_weights = self.has_weights or repr(name) in repr(cells)
-        if name in cells:
-            weight = checked(cells[name], name)
-        messages = cells.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-            return cells, {"weight": json.dumps(weight)}
-        *before, last = messages
-        if any(checked(each.get(name) or 0, name) for each in before):
-            raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
-        weight *= 1.0 if last.get(name) is None else checked(last[name], name)
-        parts = last.get("content")
-        if not isinstance(parts, list):
-            return cells, {"weight": json.dumps(weight)}
-        if self.config.answers == "number":
-            raise ValueError("an answer that is one number has no parts; set dataset.answers=reasoning, or text")
-        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
-            raise ValueError("the content of the last message is a list, but not of {text, " + name + "}")
-        weights = [weight * (1.0 if part.get(name) is None else checked(part[name], name)) for part in parts]
-        content = "".join(part["text"] for part in parts)
-        of_parts = [[len(part["text"]), each] for part, each in zip(parts, weights, strict=True)]
-        return {**cells, "messages": [*before, {**last, "content": content}]}, {"weight": json.dumps(of_parts)}
-
-    def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
-        """The rows of ``train``, and of the splits that are cut from it."""
-        different = sorted({each.hash for each in pool})
-        counts = [max(1, round(getattr(self.config.splits, split) * len(different))) for split in missing]
-        if sum(counts) >= len(different):
-            raise UserError(
-                f"{self.config.path}: {len(different)} different {self.rows_are}, of which {', '.join(missing)} take "
-                f"{sum(counts)}, so that none is left for training; give more, make dataset.splits smaller, or give "
-                "files of these splits by dataset.validation_path and dataset.test_path."
-            )
-        ends, splits = [different[count] for count in accumulate(counts)], [*missing, "train"]
-        found = {split: list[Told]() for split in splits}
-        for each in pool:
-            found[splits[bisect_right(ends, each.hash)]].append(each)
-        return found
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if self.answers not in (known := (*NUMERIC, LISTS, "text")):
+            line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
+            raise UserError(f"dataset=file dataset.answers={self.answers}: {line}")
+        if self.number_format != PLAIN_NUMBERS and self.answers != "number":
+            line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
+            raise UserError(f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}")
+        where = f"dataset.template={self.template!r}"
+        if self.template and not self.columns:
+            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
+        if self.template and self.question != "question":
+            line = "the template is the question; leave one out."
+            raise UserError(f"{where} dataset.question={self.question}: {line}")
 
 
 class File(Own):
@@ -325,6 +199,34 @@ def json_of(column: str, value: Any) -> str:
     return text_of(column, value)
 
 
+@dataclass
+class TextConfig(OwnDataConfig):
+    """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
+
+    _target_: str = "ntl.data.sets.file.Text"
+    name: str = "text"
+    answers: str = "none"
+    column: str = setting("text", "Column with a document in each row, of all but text files.")
+    documents: str = setting(
+        "paragraph",
+        "What a document of a text file is: what stands between blank lines, a line, or the file.",
+        choices=("paragraph", "line", "file"),
+    )
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
+        if self.answers != "none":
+            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
+        if all(plain) and self.column != "text":
+            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
+        if not any(plain) and self.documents != "paragraph":
+            line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
+            raise UserError(f"dataset.documents={self.documents}: {line}; leave it out.")
+
+
 class Text(Own):
     """Plain text: a row's answer is a document, its question is empty (``ntl.data.encoded.Packed``).
 
@@ -371,16 +273,6 @@ def documents(path: Path, kind: str) -> Iterator[tuple[str, str]]:
 
 def _is_blank(line: tuple[int, str]) -> bool:
     return not line[1].strip()
-
-
-def _overlaps(pools: dict[str, list[Told]], rows_are: str) -> Iterator[str]:
-    for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
-        asked = {each.hash for each in pools[other]}
-        if count := sum(each.hash in asked for each in pools[split]):
-            yield (
-                f"{count:,} of {len(pools[split]):,} {split} {rows_are} are also in {other}: scores on them are no "
-                f"scores on new {rows_are}."
-            )
 
 
 def text_of(column: str, value: Any) -> str:

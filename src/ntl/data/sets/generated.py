@@ -1,98 +1,57 @@
 """Tasks whose rows are drawn one by one: polynomials and paths in graphs, which have a single right way, and recall."""
 
-import hashlib
 import random
 import re
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise
 from operator import mul
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
-from ntl.config.generated import (
-    SENTENCE_WORDS,
-    InductionConfig,
-    KeyValuesConfig,
-    NeedleConfig,
-    PolynomialConfig,
-    RecallConfig,
-    StarGraphConfig,
-)
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, words
+import yaml
+
+from ntl.config.settings import setting, text_of
+from ntl.data.dataset import Row, rows, words
+from ntl.data.sets.drawn import Generated, GeneratedConfig, check_rising, differ, drawn_on, side_of
 from ntl.system.errors import UserError
 
-# Draws until a row counts as not to be found.
-TRIES = 10_000
-Drawn = TypeVar("Drawn")
+SENTENCE_WORDS = 8  # of every sentence of a needle's text
+MOST_WORDS = 1 << 17
+MOST_KEYS = 64
+STAR = "Bachmann and Nagarajan (2024)"
 PRIME, TERMS = 7, 5
 DIGITS = "0123456"
+WORDS = yaml.safe_load(Path(__file__).parents[1].joinpath("words.yaml").read_bytes())
+WORDS = {name: words(known) if isinstance(known, str) else known for name, known in WORDS.items()}
 TOKEN = re.compile(rf"[{DIGITS}]{{{TERMS}}}|[-+*@()]")
 Polynomial = list[int]
 
 
-def side_of(content: str) -> str:
-    """train, validation or test: the same on every machine and for every seed."""
-    first = hashlib.sha256(content.encode()).digest()[0]
-    return "train" if first >= 64 else ("validation" if first >= 32 else "test")
-
-
-def drawn_on(side: str, draw: Callable[[], Drawn], content: Callable[[Drawn], str] = str) -> Drawn:
-    """The first of the things that ``draw`` gives whose content is on this side. UserError if none is found."""
-    for _ in range(TRIES):
-        drawn = draw()
-        if side_of(content(drawn)) == side:
-            return drawn
-    raise UserError(f"too few different questions with these settings: none of {TRIES:,} is for {side}; raise them.")
-
-
-class Generated(TextDataset):
-    """Rows that are drawn one by one from a seed, with tests that are broken down into groups.
-
-    What a test asks never occurs in training, whatever the seeds and sizes are: ``side_of`` divides all possible
-    contents by a digest, three quarters for training and an eighth each for validation and test, and a row is drawn
-    until it is on the right side. So nothing is remembered of the training rows, which are written as they are drawn.
-    Validation and each test have no row twice; training draws with replacement.
-    """
-
-    @abstractmethod
-    def cells(self, split: str) -> Sequence[Any]:
-        """What the rows of a split are like, in turn: each cell gets as many rows as the next."""
-
-    @abstractmethod
-    def draw(self, rng: random.Random, side: str, cell: Any) -> Row:
-        """A row of this cell whose content is on this side (``side_of``)."""
-
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        self.config.check(str(data_dir))
-        counts = {"train": self.config.train_rows, "validation": self.config.validation_rows}
-        counts |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
-        log(f"{self.name}: computing {sum(counts.values()):,} rows")
-        return Material({split: numbered(split, self._rows(split, count), count) for split, count in counts.items()})
-
-    def _rows(self, split: str, count: int) -> Iterator[Row]:
-        # A text as seed is digested by SHA-512, and not by Python's own hash, which differs between processes.
-        rng = random.Random(f"{self.name} {self.config.seed} {split}")
-        side = "test" if split in self.test_splits else split
-        cells, seen = self.cells(split), set[tuple[str, ...]]()
-        for index in range(count):
-            for _ in range(TRIES):
-                row = self.draw(rng, side, cells[index % len(cells)])
-                if row[:2] not in seen:
-                    break
-            else:
-                raise UserError(
-                    f"dataset={self.name}: {split} has {count:,} rows, and only {index:,} different ones were "
-                    "found for it; lower dataset.test_rows or dataset.validation_rows."
-                )
-            if side != "train":
-                seen.add(row[:2])
-            yield row
-
-
 # ---- polynomials
+
+
+@dataclass
+class PolynomialConfig(GeneratedConfig):
+    """Arithmetic on polynomials over the field of seven elements, modulo X^5."""
+
+    computes: ClassVar[bool | None] = True
+
+    _target_: str = "ntl.data.sets.generated.PolynomialArithmetic"
+    name: str = "polynomial"
+    answers: str = "exact"
+    train_rows: int = rows(1_000_000, "Rows for training.")
+    validation_rows: int = rows(5_000, "Rows for validation.")
+    max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
+    extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        most, further = self.max_operations, self.extrapolate_operations
+        if further <= most:
+            line = f"must be above dataset.max_operations={most}, or extrapolation would test what was trained."
+            raise UserError(f"dataset.extrapolate_operations={further}: {line}")
 
 
 class PolynomialArithmetic(Generated):
@@ -167,6 +126,27 @@ BINARY = {"+": plus, "*": times, "@": composed}
 # ---- paths in graphs
 
 
+@dataclass
+class StarGraphConfig(GeneratedConfig):
+    """The path from the centre of a star of paths to the end of one of them."""
+
+    _target_: str = "ntl.data.sets.generated.StarGraph"
+    name: str = "star_graph"
+    answers: str = "exact"
+    train_rows: int = rows(200_000, "Rows for training.", origin=STAR)
+    degree: int = setting(2, "Paths that begin at the centre.", origin=STAR, min=2)
+    path_length: int = setting(5, "Nodes of a path, with the centre and its end.", origin=STAR, min=2)
+    nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
+    test_rows: int = rows(10_000, "Rows of the test.")
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        needed = 1 + self.degree * (self.path_length - 1)
+        if needed > self.nodes:
+            paths = f"{self.degree} paths of {self.path_length} nodes"
+            raise UserError(f"dataset.nodes={self.nodes}: {paths} need {needed} labels; raise it.")
+
+
 class StarGraph(Generated):
     """Paths in star graphs, after Bachmann and Nagarajan (2024), "The pitfalls of next-token prediction".
 
@@ -202,32 +182,21 @@ class StarGraph(Generated):
 
 # ---- recall: a name of a story, a number of a list or of a long text; the words are our own
 
-FIRST = words(
-    "Tom Anna Ben Lucy Max Emma Sam Rose Jack Adam Kate Paul Jane Peter Mary Luke Sara Noah Julia Simon Laura David "
-    "Alice Martin Helen Robert Diana Victor Grace Henry Emily Frank Sophie George Hannah Arthur Ruby Daniel Amy "
-    "Felix Eva Marcus Oliver Lisa Philip Claire Walter Rachel Edward Sarah Thomas Linda Jacob Susan Joseph Karen "
-    "Maria Oscar Charlie Michael"
-)
-SECOND = words(
-    "Hill Wood Fox Stone King Brook Field Park Bell Cook Miller Baker Fisher Hunter Green Brown Black White Gray "
-    "Young Long Short Day Summer Winter Frost Snow Lake Ford Bridge Moore Marsh Reed Rice Berry Apple Bush Flowers "
-    "Forest Glass Gold Silver Steel Iron Cross Church Page Price Rich Power Love Joy Hope Sharp Swift Strong Grant "
-    "Mason Carter Porter"
-)
 START, END = "Story:", "In the end they all thanked"
-OPENINGS = ("One day", "One morning", "Long ago", "Last summer", "Once")
-PLACES = ("in the garden", "by the river", "near the old tower", "at the farm", "on the hill", "under the bridge")
-THINGS = ("kite", "lamp", "boat", "drum", "cake", "basket", "little bird", "blue stone", "wooden horse", "letter")
-ACTIONS = (
-    "{} found a {thing} {place}.",
-    "{} gave the {thing} to {}.",
-    "{} could not find the {thing}.",
-    "Then {} asked {} for help.",
-    "{} and {} looked for the {thing} {place}.",
-    "{} laughed and showed {} the {thing}.",
-    "A dog ran after {} {place}.",
-    "{} was tired and sat down {place}.",
-)
+
+
+@dataclass
+class InductionConfig(GeneratedConfig):
+    """Stories whose last word is the second part of a name that occurred before."""
+
+    _target_: str = "ntl.data.sets.generated.Induction"
+    name: str = "induction"
+    answers: str = "continuation"
+    parts: int = setting(60, "First parts, and second parts, that names are made of.", min=16, max=60)
+    max_names: int = setting(4, "The most persons of a story; the fewest are two.", min=2, max=6)
+    sentences: int = setting(6, "Sentences between the introduction of the persons and the last one.", min=0)
+    known_names: bool = setting(False, "Names of the tests occur in training stories, too; false: their parts alone.")
+    test_rows: int = rows(1_000, "Rows of each number of persons.")
 
 
 class Induction(Generated):
@@ -257,18 +226,18 @@ class Induction(Generated):
         return Row(" ".join(told[:cut]), " ".join(told[cut:]), str(cell))
 
     def _story(self, rng: random.Random, persons: list[str]) -> str:
-        sentences = [f"{rng.choice(OPENINGS)} {' and '.join(persons)} met {rng.choice(PLACES)}."]
+        sentences = [f"{rng.choice(WORDS['openings'])} {' and '.join(persons)} met {rng.choice(WORDS['places'])}."]
         for _ in range(self.config.sentences):
-            action = rng.choice(ACTIONS)
+            action = rng.choice(WORDS["actions"])
             who = rng.sample(persons, action.count("{}"))
-            sentences.append(action.format(*who, thing=rng.choice(THINGS), place=rng.choice(PLACES)))
+            sentences.append(action.format(*who, thing=rng.choice(WORDS["things"]), place=rng.choice(WORDS["places"])))
         return " ".join([START, *sentences, END, rng.choice(persons)])
 
 
 @cache
 def names_of(side: str, parts: int) -> list[str]:
     """The names that stories of this side have; of no side, all names."""
-    names = [f"{first} {second}" for first in FIRST[:parts] for second in SECOND[:parts]]
+    names = [f"{first} {second}" for first in WORDS["first"][:parts] for second in WORDS["second"][:parts]]
     return [name for name in names if side in ("", side_of(name))]
 
 
@@ -281,18 +250,6 @@ def _persons(rng: random.Random, side: str, parts: int, count: int) -> list[str]
             return chosen
 
 
-KEYS = words(
-    "apple bag ball basket bed bell boat book bottle bowl box bread brush bucket button cake candle card chair "
-    "clock coat coin cup desk door drum egg feather flag flower fork garden gate glass hammer hat horn key kite "
-    "knife ladder lamp leaf letter lock map mirror needle pan pencil pipe plate pot ring rope shell shoe spoon "
-    "stone sword table tent wheel window"
-)
-QUALITIES = words("quiet old young tall small grey clever hungry shy proud brave gentle")
-ANIMALS = words("heron fox goat mouse donkey cat goose hare mole swan crow frog")
-DEEDS = words("waited slept sang hid stood danced rested walked")
-WHERE = words("behind near beside below above inside")
-BUILDINGS = words("mill barn well orchard church market cave tower")
-TIMES = words("morning evening night winter summer autumn")
 NEEDLE = "The secret number of the {} is {}."
 QUESTION = "What is the secret number of the {}?"
 
@@ -308,6 +265,23 @@ class Place(NamedTuple):
         slot = rng.randrange(slots) if self.depth is None else (self.depth * (slots - 1) + 50) // 100
         depth = round(100 * slot / max(slots - 1, 1)) if self.depth is None else self.depth
         return slot, f"{self.length}@{depth}"
+
+
+@dataclass
+class RecallConfig(GeneratedConfig):
+    """Numbers that a question asks for, by where they stand."""
+
+    computes: ClassVar[bool | None] = False
+
+    digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
+    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
+    test_rows: int = rows(200, "Rows of each depth at each length.")
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if not differ(self.depths, 0, 100):
+            given = text_of(self.depths)
+            raise UserError(f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one.")
 
 
 class Recall(Generated):
@@ -331,11 +305,25 @@ class Recall(Generated):
     def pairs(self, rng: random.Random, side: str, count: int) -> list[tuple[str, int]]:
         """``count`` keys, all different, and their numbers, too; the first pair is on this side, to be asked for."""
         numbers = range(10 ** (self.config.digits - 1), 10**self.config.digits)
-        asked = drawn_on(side, lambda: f"{rng.choice(KEYS)} {rng.choice(numbers)}")
+        asked = drawn_on(side, lambda: f"{rng.choice(WORDS['keys'])} {rng.choice(numbers)}")
         key, number = asked.split()
-        keys = rng.sample([other for other in KEYS if other != key], count - 1)
+        keys = rng.sample([other for other in WORDS["keys"] if other != key], count - 1)
         others = [other for other in rng.sample(numbers, count) if other != int(number)][: count - 1]
         return [(key, int(number)), *zip(keys, others, strict=True)]
+
+
+@dataclass
+class KeyValuesConfig(RecallConfig):
+    """One number of a list."""
+
+    _target_: str = "ntl.data.sets.generated.KeyValues"
+    name: str = "key_values"
+    keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
+    extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        check_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
 
 
 class KeyValues(Recall):
@@ -350,6 +338,27 @@ class KeyValues(Recall):
         listed = [*others[:slot], asked, *others[slot:]]
         text = ", ".join(f"{key}: {number}" for key, number in listed)
         return Row(f"{text}. What is {asked[0]}?", str(asked[1]), group)
+
+
+@dataclass
+class NeedleConfig(RecallConfig):
+    """One number of a long text."""
+
+    _target_: str = "ntl.data.sets.generated.Needle"
+    name: str = "needle"
+    train_rows: int = rows(50_000, "Rows for training.")
+    keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=MOST_KEYS)
+    lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
+    extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        check_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
+        if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
+            raise UserError(
+                f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the "
+                f"question and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
+            )
 
 
 class Needle(Recall):
@@ -374,10 +383,12 @@ class Needle(Recall):
 
 
 def _distractor(rng: random.Random) -> str:
-    quality, animal, deed = rng.choice(QUALITIES), rng.choice(ANIMALS), rng.choice(DEEDS)
-    kind = rng.randrange(3)
+    def word(name: str) -> str:
+        return rng.choice(WORDS[name])
+
+    quality, animal, deed, kind = word("qualities"), word("animals"), word("deeds"), rng.randrange(3)
     if kind == 0:
-        return f"The {quality} {animal} {deed} {rng.choice(WHERE)} the old {rng.choice(BUILDINGS)}."
+        return f"The {quality} {animal} {deed} {word('where')} the old {word('buildings')}."
     if kind == 1:
-        return f"Every {rng.choice(TIMES)} the {animal} {deed} {rng.choice(WHERE)} the {rng.choice(BUILDINGS)}."
-    return f"The {quality} {animal} {deed} with the {rng.choice(QUALITIES)} {rng.choice(ANIMALS)}."
+        return f"Every {word('times')} the {animal} {deed} {word('where')} the {word('buildings')}."
+    return f"The {quality} {animal} {deed} with the {word('qualities')} {word('animals')}."

@@ -33,9 +33,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.data import ArithmeticConfig, MathematicsConfig
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import setting
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, words
+from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
@@ -52,7 +53,7 @@ PLACES = ("", "mathematics_dataset")
 GENERATED_UNASKED = 500_000
 # Least pairs in a generated training file of ``arithmetic``, so that one order serves every config: the paper's count.
 SUMS, LEAST = "arithmetic__add_sub_multiple", 34_333
-WORKER = Path(__file__).with_name("generator_worker.py")
+WORKER = Path(__file__).parents[1] / "generator_worker.py"
 # numpy 1.26 has no wheels from Python 3.13 on, and under numpy 2 the composed modules raise, which ends the run, while
 # the plain ones are unchanged.
 NUMPY = "numpy>=2.1" if sys.version_info >= (3, 13) else "numpy==1.26.4"
@@ -256,6 +257,19 @@ class DeepMind(TextDataset):
             yield Row(question, answer, group)
 
 
+@dataclass
+class MathematicsConfig(DatasetConfig):
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs."""
+
+    _target_: str = "ntl.data.sets.mathematics.Mathematics"
+    name: str = "mathematics"
+    rows_per_file: int = rows(666_666, "Training and validation rows of each of 39 training files.", origin=CODE, min=2)
+    train_share: float = setting(0.9995, "The share of these that is for training.", origin=CODE, above=0, max=1)
+    test_rows_per_file: int = rows(10_000, "Rows of each of the 13 + 7 test files.", origin=CODE)
+    seed: int = setting(0, SEED)
+    allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
+
+
 class Mathematics(DeepMind):
     """Some 26 million pairs, whose answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``).
 
@@ -278,6 +292,18 @@ class Mathematics(DeepMind):
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
+
+
+@dataclass
+class ArithmeticConfig(DatasetConfig):
+    """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set."""
+
+    _target_: str = "ntl.data.sets.mathematics.Arithmetic"
+    name: str = "arithmetic"
+    train_rows_per_difficulty: int = rows(33_333, "Rows for training, of each of three difficulties.", origin=CODE)
+    validation_rows_per_difficulty: int = rows(1_000, "Rows for validation, of each difficulty.", origin=CODE)
+    test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
+    seed: int = setting(0, SEED)
 
 
 class Arithmetic(DeepMind):

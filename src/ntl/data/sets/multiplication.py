@@ -13,17 +13,42 @@ With ``exhaustive_digits`` (the paper's comparison with xVal: all 810,000 pairs 
 in one split, and both orders of {A, B} are in the same, which the original's random split did not see to.
 """
 
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ntl.config.data import MultiplicationConfig
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import setting
+from ntl.data.dataset import SEED, Log, Material, Row, TextDataset, numbered, rows
 from ntl.system.errors import UserError
 
 Cell = tuple[int, int]
+
+
+@dataclass
+class MultiplicationConfig(DatasetConfig):
+    """`What is A times B?` for operands of few digits; the extrapolation test has longer ones."""
+
+    _target_: str = "ntl.data.sets.multiplication.Multiplication"
+    name: str = "multiplication"
+    max_digits: int = setting(5, "The longest operand of training.", "digits", origin="paper, Table 5", min=1, max=9)
+    extrapolate_digits: int = setting(6, "That of extrapolation.", "digits", origin="paper, Table 5", min=2, max=10)
+    train_rows: int = rows(1_000_000, "Rows for training.")
+    validation_rows: int = rows(5_000, "Rows for validation.")
+    test_rows_per_cell: int = rows(500, "Test rows of two lengths, at most.", origin="paper (read off its heat map)")
+    test_share: float = setting(0.2, "The largest share of all pairs of two lengths that tests.", above=0, max=0.3)
+    seed: int = setting(0, SEED)
+    exhaustive_digits: int = setting(
+        0,
+        "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
+        "`validation_rows` and `test_rows_per_cell`.",
+        "digits",
+        min=0,
+        max=3,
+    )
 
 
 class Multiplication(TextDataset):

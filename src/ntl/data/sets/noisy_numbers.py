@@ -10,13 +10,15 @@ a is uniform on 10..99, b and e on 0..9, the word on four. All ranges and the of
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ntl.config.data import NoisyNumbersConfig
-from ntl.data.dataset import Log, Material, TextDataset, numbered
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import setting
+from ntl.data.dataset import SEED, Log, Material, TextDataset, numbered, rows
 from ntl.system.errors import UserError
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
@@ -24,6 +26,19 @@ WORDS = tuple(OFFSETS)
 A_VALUES, DIGITS = 90, 10
 PROMPTS = len(WORDS) * A_VALUES * DIGITS * DIGITS
 QUESTION = re.compile(rf"({'|'.join(WORDS)}) ([1-9][0-9]) ([0-9]) ([0-9]) =")
+
+
+@dataclass
+class NoisyNumbersConfig(DatasetConfig):
+    """Six fields and a noisy two-digit target written as text; the noise-free truth is known."""
+
+    _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
+    name: str = "noisy_numbers"
+    train_rows: int = rows(2000, "Rows for training.")
+    validation_rows: int = rows(500, "Rows for validation.")
+    test_rows: int = rows(2000, "Rows for the test.")
+    noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
+    seed: int = setting(0, SEED)
 
 
 class NoisyNumbers(TextDataset):

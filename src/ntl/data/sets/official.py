@@ -10,20 +10,15 @@ import zipfile
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar, cast
 
-from ntl.config.data import (
-    GSM8KConfig,
-    MeltingPointsConfig,
-    MultiRCConfig,
-    PackagedConfig,
-    RJokesConfig,
-    SentimentConfig,
-)
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import setting
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, Row, TextDataset
+from ntl.data.dataset import Log, Material, Row, TextDataset, rows
 from ntl.system.errors import UserError
 
 Pair = tuple[str, str]
@@ -46,6 +41,17 @@ PAPER_POINTS = re.compile(r"(?<!\d)\.\d+")
 TRAIN_HISTOGRAM = (118365, 83797, 62462, 33500, 20307, 12454, 6902, 3685, 1806, 1433, 1229, 25)
 ESCAPED = re.compile(r"\\([\\\t])")
 DEV_ONLY = "trained on nine tenths of dev, without the training file: not comparable to the paper"
+
+
+@dataclass
+class GSM8KConfig(DatasetConfig):
+    """Grade-school word problems, whose answer is a text that ends in `#### number`."""
+
+    _target_: str = "ntl.data.sets.official.GSM8K"
+    name: str = "gsm8k"
+    answers: str = "reasoning"
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
 
 class GSM8K(TextDataset):
@@ -97,6 +103,22 @@ def normalize_as_paper(text: str) -> str:
     return text
 
 
+@dataclass
+class RJokesConfig(DatasetConfig):
+    """Jokes and their log-upvotes, 0 to 11."""
+
+    computes: ClassVar[bool | None] = False
+
+    _target_: str = "ntl.data.sets.official.RJokes"
+    name: str = "rjokes"
+    allow_dev_training: bool = setting(False, "Train on parts of dev; the result is not comparable to the paper's.")
+    paper_compat: bool = setting(
+        False, "Keep backslash escapes and strip trailing white space, as the original code did."
+    )
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
+
+
 class RJokes(TextDataset):
     """Jokes from Reddit, and the whole part of the logarithm of their upvotes, 0 to 11 (Weller and Seppi, 2020).
 
@@ -146,6 +168,16 @@ def unescape(joke: str) -> str:
 def held_out(joke: str) -> bool:
     """True for a tenth of all jokes, and the same for equal ones."""
     return int.from_bytes(hashlib.sha1(joke.encode()).digest()[:4]) % 10 == 0
+
+
+@dataclass
+class MultiRCConfig(DatasetConfig):
+    """Questions on a passage; an answer is all correct options."""
+
+    _target_: str = "ntl.data.sets.official.MultiRC"
+    name: str = "multirc"
+    answers: str = "text"
+    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
 
 
 class MultiRC(TextDataset):
@@ -202,6 +234,18 @@ TENTH = Decimal("0.1")
 Found = tuple[str, Row | None]  # all rows of one key are in one split; None for one that is left out
 
 
+@dataclass
+class PackagedConfig(DatasetConfig):
+    """A data set for regression that is read from a file of a package. What is not held out is for training."""
+
+    computes: ClassVar[bool | None] = False
+
+    train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
+    validation_rows: int = rows(500, "Rows for validation, or a few more.")
+    test_rows: int = rows(1_000, "Rows for the test, or a few more.")
+    seed: int = setting(0, "Seed of the splits.", min=0, max=2**32 - 1)
+
+
 class Packaged(TextDataset):
     """A data set whose rows are in one file of a package."""
 
@@ -220,6 +264,16 @@ class Packaged(TextDataset):
         rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.splits}
         rows["train"] = rows["train"][: config.train_rows or None]
         return self.official(rows)
+
+
+@dataclass
+class MeltingPointsConfig(PackagedConfig):
+    """Melting points of organic molecules, in whole kelvin: 90 to 766."""
+
+    _target_: str = "ntl.data.sets.official.MeltingPoints"
+    name: str = "melting_points"
+    text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
+    cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
 
 
 class MeltingPoints(Packaged):
@@ -252,6 +306,15 @@ class MeltingPoints(Packaged):
                 row = Row(f"Melting point of {text} in K:", str(kelvin[molecule[CAS]]))
                 found.append((block, row if text and first.setdefault(text, block) == block else None))
         return found
+
+
+@dataclass
+class SentimentConfig(PackagedConfig):
+    """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0."""
+
+    _target_: str = "ntl.data.sets.official.Sentiment"
+    name: str = "sentiment"
+    domain: str = setting("all", "Texts that are taken.", choices=("all", "movies", "editorials", "tweets", "products"))
 
 
 class Sentiment(Packaged):

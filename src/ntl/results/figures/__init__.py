@@ -5,18 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.folders import CONFIG_DIR
-from ntl.results.figures import ours, paper
 from ntl.results.figures.draw import NoRuns, Source, style, write
+from ntl.results.figures.functions import FIGURES
 from ntl.results.record import RunRecord
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
 TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
-FIGURES = {
-    **{each.__name__: each for each in (paper.figure1b, paper.figure2, paper.figure3, paper.figure4)},
-    **{each.__name__: each for each in (paper.figureA1, paper.figureA2, paper.figureA4, ours.effects)},
-    **{each.__name__: each for each in (ours.hour_losses, ours.plateau, ours.when, ours.needle, ours.speculative)},
-}
 
 
 def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[Path]:
@@ -24,7 +19,7 @@ def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[
     page, *sections = TEMPLATE.read_text(encoding="utf-8").split("## ")
     source, paths, missing = Source(records, results), list[Path](), ""
     for section in sections:
-        title, files = section.partition("\n")[0], re.findall(r"\[(?:pdf|png|svg)\]\((.+?)\)", section)
+        title, files = section.partition("\n")[0], re.findall(r"\[(?:pdf|png)\]\((.+?)\)", section)
         try:
             with style(), one_line_errors("draw into", folder):
                 figure, words = FIGURES[files[0].partition(".")[0]](source)

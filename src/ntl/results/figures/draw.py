@@ -1,4 +1,4 @@
-"""What figures share: their look, the runs of a table's rows, words on effects, grids, their files."""
+"""What figures share: their look, the runs of a table's rows, grids, their files."""
 
 import math
 from collections import namedtuple
@@ -18,11 +18,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ntl.config.folders import CONFIG_DIR, read_yaml
-from ntl.results.effects import Effect, Outcome, Seeds, effect, with_outcome
 from ntl.results.match import plan_block, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import SPLITS, ColumnSpec, table_spec
+from ntl.results.spec import SPLITS, table_spec
 from ntl.system.errors import one_line_errors
 from ntl.system.files import atomic_writer
 
@@ -35,7 +34,7 @@ style = partial(matplotlib.rc_context, fname=CONFIG_DIR / "figure" / "figures.mp
 RASTER: dict[str, Any] = {"origin": "lower", "interpolation": "none", "cmap": "viridis_r"}
 # Without the time and the version that a file was written by.
 NO_METADATA = {
-    **{"pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")), "svg": dict.fromkeys(("Date", "Creator"))},
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     "png": {"Software": None},
 }
 THREE = ("CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3")  # rows of most tables
@@ -56,7 +55,7 @@ class Source:
 
     def runs(self, table: str, scale: str, labels: Sequence[str] = THREE, block: int = 0, group: str = "") -> Runs:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""
-        plans = plan_block(table_spec(table).blocks[block], scale, table)
+        plans = plan_block(table_spec(table).blocks[block], scale)
         rows = {row.spec.label: row for row in plans if row.pins and row.spec.group == group}
         found = {rows[label].pins.get("loss", ""): row_records(rows[label], self.records) for label in labels}
         if not any(found.values()):
@@ -92,23 +91,6 @@ def name_rows(axes: Axes, names: list[str], top: float = -0.5) -> None:
 def legend(figure: Figure, columns: int) -> None:
     """Of the first panel, below all of them."""
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
-
-
-def gaps(values: Mapping[str, Seeds], base: str, column: ColumnSpec) -> dict[str, Effect]:
-    """The effect of every loss behind ``base`` over it, over the seeds of both; none where ``base`` has no run."""
-    behind = list(values)[list(values).index(base) + 1 :] if base in values else []
-    return {loss: each for loss in behind if (each := effect(column, [values[base]], [values[loss]])) is not None}
-
-
-def sentence(found: Mapping[str, Effect], base: str) -> str:
-    """The effects over ``base`` in words: better, worse, equivalent, not significantly different."""
-    leads = {Outcome.supported: "Better than", Outcome.contradicted: "Worse than"}
-    leads |= {Outcome.equivalent: "Within 5% of", Outcome.inconclusive: "Not significantly different from"}
-    said = {
-        lead: "; ".join(f"{name_of(loss)} {found[loss].text}" for loss in with_outcome(found, outcome))
-        for outcome, lead in leads.items()
-    }
-    return " ".join(f"{lead} {name_of(base)}: {text}." for lead, text in said.items() if text)
 
 
 def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> Any:

@@ -1,0 +1,263 @@
+"""Rows of a user's own: where they are, how they are read, and how they are divided into splits.
+
+A split without a file of its own gets the training questions whose seeded hash is smallest: equal questions have equal
+hashes, so that they land in one split, and shares are of the different questions, not of the rows.
+"""
+
+import json
+from abc import abstractmethod
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate, combinations
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ntl.config.folders import check_plain
+from ntl.config.identity import find_file
+from ntl.config.model import HUB_ID
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import nearest, setting, shorten
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.tables import SUFFIXES, Table, hub_tables, open_tables, suffix_of
+from ntl.data.weights import checked
+from ntl.system.errors import UserError
+
+PLAIN_TEXT = (".txt", ".md")
+# What `save_to_disk` of datasets writes for several splits, and for one.
+SAVED = ("dataset_dict.json", "state.json")
+SPLITS = ("train", "validation", "test")
+FEW = 10  # rows to train on
+
+
+@dataclass
+class SharesConfig:
+    """The share of the different questions, or documents, that goes into a split of which there is no file."""
+
+    validation: float = setting(0.05, "Share of the validation split.", above=0, max=0.9)
+    test: float = setting(0.1, "Share of the test split.", above=0, max=0.9)
+
+
+@dataclass
+class OwnDataConfig(DatasetConfig):
+    """Where the rows of a user's own are (docs/your_own_data.md)."""
+
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+
+    path: str = setting("", "File, folder that `save_to_disk` wrote, or `owner/name` of the hub.")
+    validation_path: str = setting("", "The same for the validation split, if it has a file of its own.")
+    test_path: str = setting("", "The same for the test split, if it has a file of its own.")
+    config_name: str = setting("", "Configuration of a data set of the hub.")
+    header: bool = setting(True, "The first row of CSV and TSV names the columns; else they are called 1, 2, ...")
+    cells: str = setting(
+        "quoted",
+        "Cells of CSV and TSV have quotation marks around those that need them, or stand as they are.",
+        choices=("quoted", "plain"),
+    )
+    splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
+    weight: str = setting("", "Column of the weight of each row in the loss; none: all rows count 1.")
+    seed: int = setting(0, "Seed of the splits, and of the rows that are used.", min=0, max=2**32 - 1)
+    train_rows: int = rows(0, "Training rows that are used; 0 means all.", min=0)
+    test_rows: int = rows(0, "Test rows that are used; 0 means all.", min=0)
+    licence: str = setting("", "Licence of the text; without one, none of it is published.")
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Split -> its path, without those that have none."""
+        paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+        return {split: path for split, path in paths.items() if path}
+
+    def check(self, data_dir: str) -> None:
+        if not self.path:
+            kinds = f"{', '.join(self.suffixes)}, a folder from save_to_disk, or owner/name of the hub"
+            raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
+        for split, path in self.paths.items():
+            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
+            _check_path(name, path, data_dir, self.suffixes)
+        super().check(data_dir)
+        if self.splits.validation + self.splits.test >= 1:
+            given = f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}"
+            raise UserError(f"{given}: nothing is left for training; make them smaller.")
+
+
+class Told(NamedTuple):
+    """A row, its place in the file, and a seeded hash of what is asked, or of a text that answers nothing."""
+
+    place: str
+    row: Row
+    hash: int
+
+
+class Own(TextDataset):
+    """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
+
+    splits = SPLITS
+    rows_are: ClassVar[str] = "questions"
+    has_weights = False
+    unread: Counter[str]  # messages with a field that is not read, by its name
+    config: OwnDataConfig
+
+    @property
+    def publishable(self) -> bool:
+        """Text whose licence is unknown is not published."""
+        return bool(self.config.licence)
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """The rows in the order of their files."""
+        config, tables, self.unread = self.config, self._tables(data_dir, log), Counter()
+        pools = {split: self._read(table) for split, table in tables.items()}
+        warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
+        if unread := ", ".join(f"{name} ({count:,})" for name, count in self.unread.items()):
+            line = f"{config.path}: fields of messages that are not read: {unread}"
+            warnings.append(f"{line}; what is to be learned has to stand in content.")
+        pools |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
+        train, validation, test = (len(pools[split]) for split in SPLITS)
+        if train < FEW:
+            counts = f"training rows: {train}, validation: {validation}, test: {test}"
+            warnings.append(f"{config.path}: {counts}; a model learns nothing from so few.")
+        for split, most in (("train", config.train_rows), ("test", config.test_rows)):
+            if 0 < most < (count := len(pool := pools[split])):
+                taken = sorted(range(count), key=lambda index: pool[index].hash)[:most]
+                pools[split] = [pool[index] for index in sorted(taken)]
+                warnings.append(f"{split}: {most:,} of {count:,} rows are used (dataset.{split}_rows={most}).")
+        for split in ("train", "validation") if config.weight else ():
+            if not any(np.atleast_2d(json.loads(each.row.more["weight"]))[:, -1].any() for each in pools[split]):
+                raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
+        if config.weight and not self.has_weights:
+            raise UserError(f"{config.path}: dataset.weight={config.weight}: no row has it, and no message.")
+        splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
+        files = {split: table.label for split, table in tables.items()}
+        remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
+        return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
+
+    @abstractmethod
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that a row is made from, where these are all."""
+
+    @abstractmethod
+    def row(self, cells: dict[str, Any]) -> Row | None:
+        """The row of these values, or None for one that is left out. ValueError says what is wrong with it."""
+
+    def finish(self, pools: dict[str, list[Told]]) -> list[str]:
+        """Change what depends on all rows; returns what is to be said of them."""
+        return []
+
+    def open(self, path: Path) -> dict[str, Table]:
+        """As ``open_tables``."""
+        return open_tables(path, header=self.config.header, cells=self.config.cells)
+
+    def _tables(self, data_dir: Path, log: Log) -> dict[str, Table]:
+        """Split -> the table that it is read from; train at least."""
+        tables = dict[str, Table]()
+        for split, path in self.config.paths.items():
+            log(f"reading {path}")
+            if is_on_hub(path, data_dir):
+                found = hub_tables(path, self.config.config_name)
+            else:
+                found = self.open(find_file(path, data_dir) or Path(path))
+            chosen = found.get("", found.get(split))
+            if chosen is None:
+                raise UserError(f"{path}: no split {split!r}, only {', '.join(found)}; give a file that has its rows.")
+            tables[split] = chosen
+            if split == "train":
+                tables |= {other: found[other] for other in SPLITS if other in found}
+                if unread := [other for other in found if other not in ("", *SPLITS)]:
+                    log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
+        return tables
+
+    def _read(self, table: Table) -> list[Told]:
+        told, salt = list[Told](), self.config.seed.to_bytes(8)
+        for place, cells in table.read(self.columns):
+            if not any(str(value).strip() for value in cells.values() if value is not None):
+                continue  # what a spreadsheet makes of an empty line
+            try:
+                cells, weight = self._weight(cells) if self.config.weight else (cells, {})
+                if row := self.row(cells):
+                    "".join([row.question, row.answer]).encode()
+                    text = row.more.get("before", "") + (row.question or row.answer)
+                    digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
+                    told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
+            except ValueError as error:
+                raise UserError(f"{place}: {error}.") from error
+        if not told:
+            raise UserError(f"{table.label}:1: no rows.")
+        if any("before" in each.row.more for each in told):
+            told = [each._replace(row=each.row._replace(more={"before": "", **each.row.more})) for each in told]
+        return told
+
+    def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
+        name, weight = self.config.weight, 1.0
+        self.has_weights = self.has_weights or repr(name) in repr(cells)
+        if name in cells:
+            weight = checked(cells[name], name)
+        messages = cells.get("messages")
+        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+            return cells, {"weight": json.dumps(weight)}
+        *before, last = messages
+        if any(checked(each.get(name) or 0, name) for each in before):
+            raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
+        weight *= 1.0 if last.get(name) is None else checked(last[name], name)
+        parts = last.get("content")
+        if not isinstance(parts, list):
+            return cells, {"weight": json.dumps(weight)}
+        if self.config.answers == "number":
+            raise ValueError("an answer that is one number has no parts; set dataset.answers=reasoning, or text")
+        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+            raise ValueError("the content of the last message is a list, but not of {text, " + name + "}")
+        weights = [weight * (1.0 if part.get(name) is None else checked(part[name], name)) for part in parts]
+        content = "".join(part["text"] for part in parts)
+        of_parts = [[len(part["text"]), each] for part, each in zip(parts, weights, strict=True)]
+        return {**cells, "messages": [*before, {**last, "content": content}]}, {"weight": json.dumps(of_parts)}
+
+    def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
+        """The rows of ``train``, and of the splits that are cut from it."""
+        different = sorted({each.hash for each in pool})
+        counts = [max(1, round(getattr(self.config.splits, split) * len(different))) for split in missing]
+        if sum(counts) >= len(different):
+            raise UserError(
+                f"{self.config.path}: {len(different)} different {self.rows_are}, of which {', '.join(missing)} take "
+                f"{sum(counts)}, so that none is left for training; give more, make dataset.splits smaller, or give "
+                "files of these splits by dataset.validation_path and dataset.test_path."
+            )
+        ends, splits = [different[count] for count in accumulate(counts)], [*missing, "train"]
+        found = {split: list[Told]() for split in splits}
+        for each in pool:
+            found[splits[bisect_right(ends, each.hash)]].append(each)
+        return found
+
+
+def _overlaps(pools: dict[str, list[Told]], rows_are: str) -> Iterator[str]:
+    for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
+        asked = {each.hash for each in pools[other]}
+        if count := sum(each.hash in asked for each in pools[split]):
+            yield (
+                f"{count:,} of {len(pools[split]):,} {split} {rows_are} are also in {other}: scores on them are no "
+                f"scores on new {rows_are}."
+            )
+
+
+def is_on_hub(path: str, data_dir: str | Path) -> bool:
+    """Whether a path that is nowhere here may be ``owner/name``."""
+    is_file = find_file(path, data_dir) or suffix_of(Path(path)) in (*PLAIN_TEXT, *SUFFIXES)
+    return not is_file and bool(HUB_ID.fullmatch(path))
+
+
+def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
+    check_plain(path, f"{name}={path}")
+    if is_on_hub(path, data_dir):
+        return
+    if (found := find_file(path, data_dir)) is None:
+        near = [each.name for each in Path(path).parent.glob("*")]
+        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
+    if found.is_dir():
+        if not any((found / each).is_file() for each in SAVED):
+            raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
+    elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
+        plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
+        known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
+        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")

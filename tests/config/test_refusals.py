@@ -1,0 +1,159 @@
+"""What does not fit is one line that names the settings: out of range, excluding each other, or without effect."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ntl.config import TrainerConfig, UserError, compose, validate
+
+# Overrides -> what the line names. {llama}, {t5} and {bert} are folders of weights.
+MISFITS = [
+    # Ranges.
+    ("loss.weight=nan", "loss.weight=nan"),
+    ("trainer.lr=0", "trainer.lr=0"),
+    ("trainer.factor=1.5", "must be at most 1."),
+    ("device=cud", "device=cud"),
+    # Places.
+    ("resume=maybe", "resume=maybe"),
+    ("model.path=not-a-folder", "model.path=not-a-folder"),
+    ("model.path={here}", "a file; give its folder"),
+    # The families of models.
+    ("tokenizer=xval", "model=gpt2_tiny tokenizer=xval"),
+    ("model=xval_tiny loss=mse", "loss=squared_error"),
+    ("loss=squared_error", "it is the loss of a number head"),
+    ("loss.kind=ce+gce", "loss.kind=ce+gce"),
+    ("loss=ntl_mse loss.squash=3", "loss.squash=3"),
+    ("model=xval_tiny dataset=gsm8k", "its answer is worked out in text, and that of this model is one number"),
+    ("model=xval_tiny probe_steps=2", "probe_steps=2"),
+    ("model.lora.rank=2 trainer=fsdp", "model.lora.rank=2 trainer.parallel=fsdp"),
+    ("model=smollm2_135m scale=finetune model.lora.rank=2 objective.mask.fraction=0.1", "model.lora.rank=2"),
+    ("model.lora.rank=2", "model.lora.rank=2 model.pretrained=false"),
+    ("model.pretrained=true", "model=gpt2_tiny model.pretrained=true"),
+    ("model.dropout=null", "random weights have none of their own"),
+    ("dataset=gsm8k dataset.format=chat model=t5_tiny", "dataset.format=chat"),
+    # Decodings, the run's own and further ones.
+    ("decoding=greedy model=xval_tiny", "decoding=greedy"),
+    ("decoding=auto", "decoding=auto beside"),
+    ("beside=expectation model=rt_tiny", "beside=expectation tokenizer=rt"),
+    ("decoding=median dataset=gsm8k", "decoding=median dataset=gsm8k"),
+    ("dataset=file dataset.path={ids} dataset.answers=sentence decoding=median", "its answer is a text with a"),
+    ("dataset=file dataset.path={ids} dataset.answers=numbers decoding=expectation", "its answer is several numbers,"),
+    ("dataset=file dataset.path={ids} dataset.answers=numbers decoding.interval_rows=9", "dataset=file"),
+    (
+        "dataset=file dataset.path={ids} dataset.answers=numbers model=xval_tiny loss=squared_error",
+        "its answer is several",
+    ),
+    ("dataset=file dataset.path={ids} dataset.answers=sentence model=rt_tiny", "its answer is a text with a number,"),
+    ("dataset=file dataset.path={ids} dataset.answers=numbers trainer.best=rmse trainer.eval_steps=5", "no metric"),
+    ("decoding=median model=xval_tiny", "model=xval_tiny decoding=median"),
+    ("decoding=likelihood", "decoding=likelihood dataset=multiplication"),
+    ("dataset=multirc decoding.interval_rows=4", "decoding.interval_rows=4 dataset=multirc"),
+    ("dataset=multirc decoding.interval_scale=log", "decoding.interval_scale=log dataset=multirc"),
+    ("dataset=text dataset.path=a.txt decoding.digits_only=false", "decoding.digits_only=false"),
+    ("decoding=speculative", "decoding=speculative objective=next_token"),
+    ("objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3", "decoding.heads=3 objective.heads=2"),
+    # Objectives.
+    ("objective=mtp model=gpt2_tiny objective.head_weights=[1]", "objective.head_weights=[1] objective.heads=2"),
+    ("objective=mtp model=gpt2_tiny objective.head_weights=[0,0]", "objective.head_weights=[0,0]"),
+    ("objective=expected_error", "loss=ntl_was objective=expected_error"),
+    ("loss=expected_error loss.weight=1", "loss=expected_error loss.weight=1"),
+    ("loss=expected_error dataset=gsm8k", "objective=expected_error dataset=gsm8k"),
+    ("loss=expected_error model=rt_tiny", "this objective is for models of the family decoder or t5"),
+    ("loss=expected_error dataset.exclude_numbers=7", "objective=expected_error dataset.exclude_numbers=7"),
+    ("loss=expected_error trainer.gradient_checkpointing=true", "trainer.gradient_checkpointing=true"),
+    ("loss=expected_error trainer.parallel=fsdp", "objective=expected_error trainer.parallel=fsdp"),
+    # Weights and numbers that are labels.
+    ("dataset.exclude_numbers=[", "dataset.exclude_numbers=["),
+    ("dataset.exclude_numbers=7 model=xval_tiny", "dataset.exclude_numbers=7 model=xval_tiny"),
+    ("dataset.exclude_numbers=7 model=rt_tiny", "dataset.exclude_numbers=7 tokenizer=rt"),
+    ("dataset.exclude_numbers=7 loss=ntil", "dataset.exclude_numbers=7 loss=ntil"),
+    ("loss=ntil tokenizer=default", "loss=ntil tokenizer=default"),
+    ("trainer.parallel=fsdp loss=emo", "loss=emo trainer.parallel=fsdp"),
+    ("dataset.exclude_numbers=7 loss=gce", "dataset.exclude_numbers=7 loss=gce"),
+    (
+        "dataset=file dataset.path=a.jsonl dataset.weight=w objective.mask.fraction=0.1 objective.mask.copy=separate",
+        "dataset.weight=w objective.mask.copy",
+    ),
+    ("objective=mtp model=gpt2_tiny objective.kind=sequential objective.variant=causal", "objective.kind=sequential"),
+    ("objective=mtp model=gpt2_tiny objective.variant=linear objective.keep_depth=true", "objective.keep_depth=true"),
+    ("objective.mask.variant=code", "objective.mask.variant=code"),
+    # Training.
+    ("trainer.bf16=maybe", "trainer.bf16=maybe"),
+    ("trainer.max_steps=0 keep_steps=[0]", "keep_steps=[0]"),
+    ("trainer.schedule=plateau", "trainer.schedule=plateau trainer.eval_steps=0"),
+    ("trainer.best=accuracy", "trainer.best=accuracy trainer.eval_steps=0"),
+    ("trainer.best=accuracy trainer.eval_steps=5 dataset=multirc", "trainer.best=accuracy dataset=multirc"),
+    ("dataset=text dataset.path=a.txt trainer.best=accuracy", "trainer.best=accuracy dataset=text"),
+    ("dataset=text dataset.path=a.txt trainer.eval_decoded=true", "trainer.eval_decoded=true dataset=text"),
+    ("trainer.early_stopping=2", "set trainer.best=loss, or another validation metric"),
+    ("trainer.parallel=fsdp trainer.optim=adafactor", "trainer.optim=adafactor trainer.parallel=fsdp"),
+    ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "all processes need equally many passes"),
+    ("trainer.parallel=fsdp trainer.max_steps=0", "nothing is trained; use trainer=ddp"),
+    ("trainer.parallel=fsdp trainer.eval_decoded=true", "set trainer.eval_decoded=false trainer.best=loss, or"),
+    # What was typed and would change the run's id alone, or is not what nobody typed.
+    ("model=t5_base model.num_layers=2", "model.num_layers=2"),
+    ("model=t5_base model.pretrained=false model.path=owner/name", "model.path=owner/name"),
+    ("model.lora.alpha=8", "model.lora.alpha=8"),
+    ("model=t5_base model.tokenizer_hub_id=a/b", "model.tokenizer_hub_id=a/b"),
+    ("model=t5_base model.requires=nothing", "model.requires=nothing"),
+    ("tracking=none tracking.project=mine", "tracking=none"),
+    ("trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8", "trainer.warmup_steps=8"),
+    ("trainer.epochs=inf", "trainer.epochs=inf"),
+    ("trainer.epochs=2 trainer.max_steps=7", "trainer.epochs=2 trainer.max_steps=7"),
+    # Given weights.
+    ("model=hf", "model=hf: give the weights by model.path=FOLDER"),
+    ("model=hf model.path={llama} model.pretrained=false", "it has the shapes of the weights in model.path alone"),
+    ("model=gpt2_tiny model.path={llama}", "use model=hf model.path={llama}, which takes these as they are"),
+    ("model=llama_tiny model.hub_id=owner/name", "use model=hf model.path=owner/name"),
+    ("model=gpt2_small model.path={llama}", "these weights are of a llama, and this model is a gpt2; use model=hf"),
+    ("model=hf model.path={bert}", "BertForMaskedLM reads text and writes none; give the weights of a decoder"),
+    ("model=hf model.path={llama} model.file=a.gguf", "no such file in this folder; its GGUF files: none"),
+    ("model=hf model.path=owner/name model.file=a.gguf", "a GGUF file is read from a folder"),
+    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "plain text is learned from left to right"),
+    ("model=rt_tiny model.path={t5} model.pretrained=true", "scale=tiny is meant for random weights; add"),
+    ("model=hf model.path=owner/name", "model owner/name: not in the local cache, and "),
+]
+
+
+@pytest.mark.parametrize(("overrides", "named"), MISFITS)
+def test_one_line_for_what_does_not_fit(overrides: str, named: str, save, tmp_path: Path) -> None:
+    places = {"here": __file__, "ids": Path(__file__).parent / "ids.json"}
+    if "{" in overrides:
+        places["llama"] = save(tmp_path / "llama", model_type="llama", architectures=["LlamaForCausalLM"])
+        places["t5"] = save(tmp_path / "t5", model_type="t5", is_encoder_decoder=True)
+        places["bert"] = save(tmp_path / "bert", model_type="bert", architectures=["BertForMaskedLM"])
+    with pytest.raises(UserError) as caught:
+        compose([word.format(**places) for word in overrides.split()])
+    assert named.format(**places) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+BASES = [
+    (["base=some-id"], "base=some-id: give the id of a run in outputs and a step, as ID@8000"),
+    (["base='loss=ce@'"], "give the overrides of a run and a step"),
+    (["base='loss=ce trainer.max_steps=40@41'"], "that run ends at step 40; name a step up to it"),
+    (["base='loss=ce model=llama_tiny@5'"], "that run has another model, so its weights do not fit"),
+    (["base='loss=ce base=some-id@5'"], "a base has no base of its own"),
+    (
+        ["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"],
+        "an experiment sets what both runs share; name the base by its id",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BASES)
+def test_one_line_for_a_base_that_is_no_run(words: list[str], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        compose(["dataset=noisy_numbers", "loss=ntl_was", "loss.weight=2.0", "trainer.max_steps=20", *words])
+
+
+def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> None:
+    @dataclass
+    class Mine(TrainerConfig):
+        batch_size: int = 7
+
+    config = composed()
+    config.trainer = Mine(**{**vars(config.trainer), "batch_size": 0})
+    with pytest.raises(UserError, match=r"trainer\.batch_size=0: must be at least 1"):
+        validate(config)
