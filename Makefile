@@ -50,7 +50,7 @@ weights: install ## SmolLM2-135M-Instruct without a hub, in data/weights: 93 MB 
 
 # loadfile: the tests of a file stay together and in order, so that what they share is made once. test_project.py is
 # part of `make check`.
-DEFAULT_TESTS = -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
+DEFAULT_TESTS = -m "not slow and not soak" -n $(TEST_WORKERS) --dist loadfile --ignore tests/test_project.py
 
 test: install ## the default tests (minutes, shared by several processes): make test TEST_WORKERS=2
 	@$(RUN_PY) -m pytest -q $(DEFAULT_TESTS)
@@ -60,10 +60,10 @@ coverage: install ## the default tests, and whether they still run the share of 
 
 # worksteal: the longest tests are few, and no process waits for the last of them.
 slow: install ## the tests that train for minutes
-	@$(RUN_PY) -m pytest -q -m "slow and not soak and not network" -n $(TEST_WORKERS) --dist worksteal
+	@$(RUN_PY) -m pytest -q -m "slow and not soak" -n $(TEST_WORKERS) --dist worksteal
 
-soak: install ## the tests that look for what chance finds: kills at random moments, every combination (once a week)
-	@$(RUN_PY) -m pytest -q -m "soak and not network" -n $(TEST_WORKERS) --dist load
+soak: install ## what takes long and rarely breaks, once a week: kills at random moments, every combination, downloads
+	@$(RUN_PY) -m pytest -q -m "soak" -n $(TEST_WORKERS) --dist load
 
 check: lint ## lint, format, types, import order, the rules of the project
 	@$(MAKE) --no-print-directory -j2 types rules

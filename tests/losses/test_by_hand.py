@@ -74,6 +74,13 @@ def test_mixed_batch() -> None:
 # ---- Gaussian
 
 
+def test_a_text_token_costs_more_than_any_number() -> None:
+    """Of 13 equal tokens the ten digits are |k - 4| away, 25 in sum; three of text cost 1.01 times 9, or 7.5."""
+    logits, label = torch.zeros(1, 13, dtype=torch.float64), torch.tensor([LABEL])
+    assert losses.ntl_was_vocab(logits, label, DIGITS).item() == pytest.approx((25 + 3 * 9.09) / 13)
+    assert losses.ntl_was_vocab(logits, label, DIGITS, text_cost=7.5).item() == pytest.approx((25 + 3 * 7.5) / 13)
+
+
 def test_the_gaussian_target() -> None:
     target = losses.gaussian_target(torch.tensor([0.0, 4.0]), torch.arange(10.0), 1.0)
     assert target.sum(-1).tolist() == pytest.approx([1, 1])

@@ -89,7 +89,16 @@ def test_the_denominators_of_a_step(kind: str, weighted: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["was", "crps", "number_level", "gce+was_cdf", "smmd", "ntil"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "was",
+        *(
+            pytest.param(kind, marks=pytest.mark.soak)
+            for kind in ("crps", "number_level", "gce+was_cdf", "smmd", "ntil")
+        ),
+    ],
+)
 def test_it_compiles_without_a_graph_break(kind: str) -> None:
     torch._dynamo.reset()
     given, labels = batch()

@@ -54,7 +54,11 @@ def of_ntloss(tmp_path_factory: pytest.TempPathFactory) -> Found:
     python = str(folder / "venv" / "bin" / "python")
     # Without the constraints pip takes the newest torch, with gigabytes of CUDA.
     wanted = ["-c", str(ROOT / "constraints.txt"), "torch", f"ntloss=={VERSION}"]
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted], check=True)
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode and ("No matching distribution" in done.stderr or "Connection" in done.stderr):
+        pytest.skip(f"ntloss=={VERSION} cannot be installed: no package index can be reached")
+    assert done.returncode == 0, done.stderr
     torch.save([row[0] for row in [*SAME, *DIFFERENT]], folder / "in.pt")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, ntloss_cases.__file__, str(folder / "in.pt"), str(folder / "out.pt")]
@@ -63,7 +67,7 @@ def of_ntloss(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return torch.load(folder / "out.pt", weights_only=True)
 
 
-@pytest.mark.network
+@pytest.mark.soak
 @pytest.mark.timeout(3000)  # what is installed is downloaded first
 def test_both_calls_give_the_same_values_and_gradients(of_ntloss: Found) -> None:
     assert len(SAME) == 17
@@ -76,7 +80,7 @@ def test_both_calls_give_the_same_values_and_gradients(of_ntloss: Found) -> None
             torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * size, msg=f"{row}: {one}, ntloss has {other}")
 
 
-@pytest.mark.network
+@pytest.mark.soak
 def test_what_differs_is_what_the_page_says(of_ntloss: Found) -> None:
     assert len(DIFFERENT) == 18
     ours = ntloss_cases.evaluate([row[0] for row in DIFFERENT], names_of_ntl())

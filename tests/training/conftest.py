@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -137,6 +138,12 @@ def finished(copy_of: Callable[..., Path]) -> Path:
 def without_times() -> Callable[[Path], RunRecord]:
     """The record in a file, less what two runs that compute the same may differ in; a source tree may be edited."""
     return lambda path: replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[], git={})
+
+
+@pytest.fixture
+def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is checked for no row of a table: reading the specs of all tables takes seconds."""
+    monkeypatch.setattr(import_module("ntl.results.check_record"), "table_names", lambda: [])
 
 
 @pytest.fixture

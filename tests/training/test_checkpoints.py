@@ -170,10 +170,10 @@ TENSORS = edited(load_file, save_file)
 
 def edits(folder: Path) -> Iterator[tuple[str, str]]:
     """Edit a file of a checkpoint in one way after another: its name, and what is said of it."""
-    for name in ("trainer_state.json", "run.json", "data.json", "meters.json"):
-        for text in ("{", "[]", "[" * 100_000):
-            (folder / name).write_text(text)
-            yield name, "Error"
+    texts = {"trainer_state.json": "{", "run.json": "[" * 100_000, "data.json": "[]", "meters.json": "[]"}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        yield name, "Error"
     for name, key, value in (
         ("trainer_state.json", "global_step", "6"),
         ("trainer_state.json", "log_history", [{"eval_loss": 1}]),
@@ -187,13 +187,12 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
             content[key] = value
         yield name, "Error"
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
-        for damaged in (b"", (folder / name).read_bytes()[:200]):
-            (folder / name).write_bytes(damaged)
-            yield name, "Error"
-        torch.save([1], folder / name)
+        (folder / name).write_bytes((folder / name).read_bytes()[:200])
         yield name, "Error"
         (folder / name).unlink()
         yield "", f"there is no {name[:5]}"
+    torch.save([1], folder / "rng_state.pth")
+    yield "rng_state.pth", "Error"
     with PICKLE(folder / "scheduler.pt") as content:
         content["last_epoch"] = "x"
     yield "scheduler.pt", "Error"
@@ -233,7 +232,7 @@ def test_an_edited_file_is_one_line_that_names_it(finished: Path, small, tmp_pat
         said += "traceback in run.log); restore it, or remove this folder, and the same command goes on" in line
         shutil.rmtree(folder)
         shutil.copytree(whole, folder)
-    assert log.read_text().count("Traceback (most recent call last)") >= said > 30
+    assert log.read_text().count("Traceback (most recent call last)") >= said > 15
     shutil.rmtree(folder)
     assert train(small()) == finished / "record.json"
 

@@ -62,10 +62,12 @@ def test_the_least_error_of_validation_is_taken(
     assert ("greedy" in made.config.beside) == (best != "greedy")
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[str]) -> None:
     """The record has all readings, and predict.py reads as the run did."""
     words = ["decoding=auto", "beside=readings", "trainer.max_steps=40"]
-    path = train(small(*words), words)
+    few = ["dataset.validation_rows=10", "dataset.test_rows=10"]
+    path = train(small(*words, *few), words)
     record, printed = read_record(path), capsys.readouterr().out
     found = record.model["readings"]
     best = min(found, key=found.__getitem__)

@@ -16,6 +16,8 @@ from ntl.results import read_record, write_record
 from ntl.system.files import sha256_of
 from ntl.training.predictor import predict
 
+pytestmark = pytest.mark.usefixtures("no_tables")
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 main, publish = (runpy.run_path(str(SCRIPTS / f"{name}.py"))["main"] for name in ("evaluate", "publish"))
 
