@@ -18,8 +18,8 @@ from ntl.losses import cross_entropy
 from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
 
-# The paper's losses: names in config/loss and kinds. These need no package but torch.
-PAPERS = {"ce": "ce", "ntl_mse": "mse", "ntl_was": "was"}
+# The losses of the paper's figures, which need no package but torch.
+PAPERS = ("ce", "ntl_mse", "ntl_was")
 LABEL = 4
 FOLDER = RESULTS / "figures"
 Row = dict[str, float]
@@ -35,13 +35,13 @@ def _losses(names: Sequence[str], logits: Tensor, labels: Tensor, vocab: NumberV
 
 def _terms(name: str, vocab: NumberVocabulary) -> Terms:
     if name in PAPERS:
-        return Terms.of(PAPERS[name], 1.0, {})
+        return Terms.of(name, 1.0, {})
     from ntl.benchmarks.losses import check_losses
     from ntl.config import compose
-    from ntl.objectives.next_token import terms_of
+    from ntl.objectives.next_token import loss_of
 
     check_losses([name])
-    return terms_of(compose([f"loss={name}"]).loss, vocab, {"point_id": None})
+    return loss_of(compose([f"loss={name}"]).loss, vocab, {"point_id": None}).terms
 
 
 def _rows(columns: dict[str, Tensor]) -> list[Row]:
@@ -50,7 +50,7 @@ def _rows(columns: dict[str, Tensor]) -> list[Row]:
     return [dict(zip(digits, values, strict=True)) for values in zip(*digits.values(), strict=True)]
 
 
-def by_digit(names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
+def by_digit(names: Sequence[str] = PAPERS) -> list[Row]:
     """Return the rows of Figure 1b, one per digit: this digit has the logit 5, the others 0.01; the label is 4."""
     logits = torch.full((10, 10), 0.01, dtype=torch.float64).fill_diagonal_(5.0)
     labels = torch.full((10,), LABEL)
@@ -58,7 +58,7 @@ def by_digit(names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
     return _rows({"predicted": torch.arange(10), **_losses(names, logits, labels, vocab)})
 
 
-def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
+def by_mass(steps: int = 50, names: Sequence[str] = PAPERS) -> list[Row]:
     """Return the rows of Figure 2, one per distribution over 3, 4 and 5 in steps of ``1 / steps``; the label is 4.
 
     ``ce_original`` is what the authors' notebook draws, the cross-entropy of softmax(5 p). It uses probabilities as
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write both tables, from which `make figures` draws without torch."""
     parser = Parser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
-    parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names in config/loss")
+    parser.add_argument("--losses", nargs="+", default=PAPERS, metavar="LOSS", help="names in config/loss")
     chosen = parser.parse_args(argv)
     folder, losses = chosen.out, chosen.losses
     tables = {"losses_by_digit": by_digit(losses), "losses_by_mass": by_mass(names=losses)}

@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2438, "objectives": 1252, "training": 3087, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2788, "launch": 594, "benchmarks": 606},
-    **{"config": 2307, "system": 580},
+    **{"config": 2303, "system": 580},
 }
 MAX_FILES = 137
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -16,7 +16,7 @@ from ntl.benchmarks.losses import Setting, benchmark, token_losses
 from ntl.config import compose, folders
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import terms_of
+from ntl.objectives.next_token import loss_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = runpy.run_path(str(ROOT / "scripts" / "loss_curves.py"))
@@ -56,7 +56,7 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
     assert float(joint.number.sum) == pytest.approx(expected)
     module = NumberTokenLoss(DIGITS, shift=False, kind="gce+relative", sigma=1.5)
     assert float(module.parts(logits, labels).number.sum) == pytest.approx(expected)
-    terms = terms_of(compose(["loss=ntl_relative"]).loss, DIGITS)
+    terms = loss_of(compose(["loss=relative"]).loss, DIGITS, {}).terms
     assert float(terms.number(logits, labels, DIGITS)) == pytest.approx(expected)
     assert terms.weight == 0.3
 

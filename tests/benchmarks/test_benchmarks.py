@@ -17,7 +17,7 @@ from ntl.benchmarks.losses import Setting, benchmark, totals, vocabulary_and_lab
 from ntl.benchmarks.timing import measure, peak_bytes, ratios
 from ntl.benchmarks.training import BARE, trainer_of
 from ntl.config import UserError, compose
-from ntl.objectives.next_token import terms_of
+from ntl.objectives.next_token import loss_of
 from ntl.system.machine import available_cores
 
 SMALL = Setting(batch=2, length=8, vocab=100)
@@ -118,7 +118,7 @@ def totals_of(setting: Setting, losses: Sequence[str]) -> dict[str, float]:
     torch.manual_seed(0)
     vocab, labels = vocabulary_and_labels(setting)
     chosen = {
-        f"{loss} {how}": (how, terms_of(compose([f"loss={loss}"]).loss, vocab))
+        f"{loss} {how}": (how, loss_of(compose([f"loss={loss}"]).loss, vocab, {}))
         for loss in losses
         for how in ("reference", "fused")
     }

@@ -26,8 +26,9 @@ from torch import Tensor
 
 from ntl import losses
 from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
+from ntl.losses import kinds as registry
 from ntl.losses.joint import FASTER_FROM
-from ntl.losses.kinds import Terms, kinds
+from ntl.losses.kinds import kinds
 from ntl.numbers import NumberVocabulary
 
 
@@ -80,13 +81,17 @@ def assert_fused_is_the_reference(
     return found[1]
 
 
-def test_a_base_that_is_not_registered_counts_all_weighted_labels() -> None:
-    def own(*args: Any, **options: Any) -> Tensor:
-        return cross_entropy(*args, **options)
+def test_a_base_without_a_target_counts_all_weighted_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_KINDS", kinds())
+
+    def own(logits: Any, labels: Any, number_vocab: Any, *, ignore_index: int, reduction: Any) -> Tensor:
+        return cross_entropy(logits, labels, ignore_index=ignore_index, reduction=reduction)
+
+    registry.register("own", own, is_base=True)
 
     logits, labels = torch.randn(6, WIDTH, dtype=torch.float64), torch.arange(6)  # text and numbers
     weights = torch.linspace(0.5, 2.0, 6, dtype=torch.float64)
-    joint = ce_ntl(logits, labels, DIGITS, kind=Terms(partial(own)), loss_weights=weights)
+    joint = ce_ntl(logits, labels, DIGITS, kind="own", loss_weights=weights)
     expected = (cross_entropy(logits, labels, reduction="none") * weights).sum() / weights.sum()
     torch.testing.assert_close(joint.total, expected)
 

@@ -13,8 +13,7 @@ from tree_models import TreeTokenizer, decoder, encoder_decoder
 from ntl.config.loss import ExpectedErrorConfig
 from ntl.decoding.expected_error import expected_error, number_masses
 from ntl.decoding.tree import NumberTokens
-from ntl.losses import cross_entropy
-from ntl.losses.kinds import Terms
+from ntl.losses import NumberTokenLoss, cross_entropy
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.expected_error import ExpectedError
 
@@ -45,7 +44,7 @@ def of_a_fixed_mask(rows: int) -> Any:
 
 def wrapped(network: Any) -> ExpectedError:
     config = ExpectedErrorConfig(weight=0.3, kind="crps", outside=0.5, num_beams=50)
-    given: dict[str, Any] = {"model": network, "terms": Terms.of("ce", 0.0, {}), "number_vocab": VOCAB}
+    given: dict[str, Any] = {"model": network, "loss": NumberTokenLoss(VOCAB, shift=False, kind="ce")}
     given["error"] = partial(expected_error, kind=config.kind, outside=config.outside)
     return ExpectedError(config, tokens=TOKENS, masses=partial(number_masses, tokens=TOKENS, **LIMITS), **given)
 

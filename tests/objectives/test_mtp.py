@@ -23,8 +23,7 @@ from torch import Tensor
 
 from ntl.config import UserError
 from ntl.config.loss import MTPConfig
-from ntl.losses import ce_ntl
-from ntl.losses.kinds import Terms
+from ntl.losses import NumberTokenLoss, ce_ntl
 from ntl.models.mtp import Decoder, add_heads
 from ntl.objectives.mtp import MultiTokenPrediction, labels_ahead
 
@@ -35,9 +34,8 @@ of_either_kind = pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["par
 def _objective(model: Any, loss: str = "was", implementation: str = "reference", **settings: Any) -> Any:
     config = MTPConfig(**settings)
     add_heads(model, config, say=lambda line: None)
-    terms = Terms.of(loss, 0.3, {})
-    terms = Terms(terms.base, terms.numbers, terms.weight, implementation)
-    return MultiTokenPrediction(config, model=spread(model), terms=terms, number_vocab=vocabulary())
+    made = NumberTokenLoss(vocabulary(), shift=False, kind=loss)
+    return MultiTokenPrediction(config, model=spread(model), loss=made, implementation=implementation)
 
 
 def _model(architecture: str, **options: Any) -> Any:

@@ -1,6 +1,5 @@
 """The next-token objective: recomputed from the logits one example at a time, and its implementations."""
 
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +13,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedConfig, T5ForCon
 from ntl.config import UserError, compose
 from ntl.config.folders import choices
 from ntl.config.loss import LossConfig, ObjectiveConfig, RegressionConfig
-from ntl.losses import JointLoss, cross_entropy, squared_error
+from ntl.losses import JointLoss, kinds
 from ntl.losses.joint import FASTER_FROM
-from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import NextToken, terms_of
+from ntl.objectives.next_token import NextToken, loss_of
 from ntl.objectives.number_heads import MaskedNumber, Regression, scale_targets
 
 WIDTH = FASTER_FROM
@@ -34,12 +32,13 @@ def model(family: str) -> Any:
     return T5ForConditionalGeneration(transformers.T5Config(vocab_size=WIDTH, dropout_rate=0.0, **sizes))
 
 
-def next_token(network: Any, terms: Terms) -> NextToken:
-    return NextToken(ObjectiveConfig(name="next_token"), model=network, terms=terms, number_vocab=VOCAB)
+def next_token(network: Any, config: LossConfig, **known: Any) -> NextToken:
+    given = {"loss": loss_of(config, VOCAB, known), "implementation": config.implementation}
+    return NextToken(ObjectiveConfig(name="next_token"), model=network, **given)
 
 
-def terms(implementation: str, kind: str = "ce", **known: Any) -> Terms:
-    return terms_of(LossConfig("own", kind, implementation=implementation), VOCAB, known)
+def config(implementation: str, kind: str = "ce") -> LossConfig:
+    return LossConfig("own", kind, implementation=implementation)
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
@@ -52,7 +51,7 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
     found = []
     for each in ("reference", implementation):
-        objective = next_token(model(family), terms(each, loss)).train()
+        objective = next_token(model(family), config(each, loss)).train()
         objective.diagnosing = True
         result = objective(**batch, counts=objective.count(ids))
         result.total.backward()
@@ -63,41 +62,46 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"squared_error", "expected_error"}))
+@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"squared_error", "expected_error", "emo"}))
 def test_the_constants_of_a_loss_move_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the device of the labels: on another one, a cost matrix that stayed behind is an error."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # masks in place of indices, as on a GPU
-    network = model("gpt2").to("meta")
-    config, known = compose([f"loss={name}"]).loss, {"point_id": 2, "embedding": network.lm_head.weight}
-    objective, ids = next_token(network, terms_of(config, VOCAB, known)), torch.ones(2, 4, dtype=int, device="meta")
+    network, ids = model("gpt2").to("meta"), torch.ones(2, 4, dtype=int, device="meta")
+    objective = next_token(network, compose([f"loss={name}"]).loss, point_id=2)
 
     def constants() -> list[torch.Tensor]:
-        objective(ids, ids, ids, counts=objective.count(ids)).total.backward()
-        options = [
-            value for each in (objective.terms.base, *objective.terms.numbers) for value in each.keywords.values()
-        ]
-        return [objective.number_vocab.values, *(each for each in options if isinstance(each, torch.Tensor))]
+        objective(ids, counts=objective.count(ids), input_ids=ids, attention_mask=ids).total.backward()
+        options: Any = objective.loss.terms.options.values()
+        return [objective.loss.values, *(each for each in options if isinstance(each, torch.Tensor))]
 
     first = constants()
-    assert len(first) == 1 + (name in ("ntl_was_squashed", "emo"))
+    assert len(first) == 1 + (name == "ntl_was_squashed")
     assert all(each.is_meta for each in first)
     assert all(one is other for one, other in zip(first, constants(), strict=True))
 
 
 def test_an_option_that_only_a_run_knows() -> None:
     with pytest.raises(UserError, match=r"^loss=own: kind 'emo' needs the option 'embedding'\.$"):
-        terms("auto", "emo")
+        loss_of(config("auto", "emo"), VOCAB, {})
     named = LossConfig("own", "digit_entropy", options={"point_id": 9})
-    assert terms_of(named, VOCAB, {"point_id": 7}).numbers[0].keywords["point_id"] == 9
+    assert loss_of(named, VOCAB, {"point_id": 7}).options["point_id"] == 9
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
-def test_emo_or_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
-    own = Terms(partial(lambda *args, **options: args[0].sum()), implementation=implementation)
-    line = rf"^loss\.implementation={implementation}: is for the kinds of loss ce, gce, .*, was_vocab; use auto\.$"
-    for each in (own, terms(implementation, "emo", embedding=torch.ones(WIDTH, 2))):
+def test_emo_or_a_loss_of_other_logits_is_not_fused(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_KINDS", kinds.kinds())
+
+    def others(
+        logits: torch.Tensor, labels: torch.Tensor, number_vocab: Any, *, ignore_index: int, reduction: str
+    ) -> Any:
+        return logits[..., 0].sum()
+
+    kinds.register("others", others, fused=False)
+    line = r"^loss=own: .* are for the kinds ce, gce, .*, was_vocab; take "
+    for kind in ("emo", "others"):
         with pytest.raises(UserError, match=line):
-            next_token(model("gpt2"), each)
+            loss_of(config(implementation, kind), VOCAB, {"embedding": torch.ones(WIDTH, 2)})
+    assert float(loss_of(config("auto", "others"), VOCAB, {})(torch.ones(1, WIDTH), torch.tensor([3]))) > 0
 
 
 @pytest.mark.parametrize("implementation", ["reference", "fused", "linear"])
@@ -108,7 +112,7 @@ def test_weights_of_1_change_no_bit_and_a_row_of_weight_2_is_the_row_twice(famil
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
     batch |= {"decoder_input_ids": ids} if family == "t5" else {}
     for loss in ("ce", "was"):
-        objective = next_token(model(family), terms(implementation, loss))
+        objective = next_token(model(family), config(implementation, loss))
 
         def of(objective: Any, batch: dict[str, torch.Tensor], **weights: torch.Tensor) -> list[torch.Tensor]:
             counts = objective.count(batch["labels"], **weights) if objective.training else None
@@ -151,7 +155,7 @@ def test_masked_number_by_hand() -> None:
     model = MaskedModel(torch.tensor([[0.0, 0, 0, 0], [0, 0, 100, 0]]), torch.tensor([1.5, -2]))
     config = compose(["model=xval_tiny"])
     assert config.loss.weight == 1.0
-    objective: Any = MaskedNumber(config.objective, model=model, terms=terms_of(config.loss, None))  # pyright: ignore
+    objective: Any = MaskedNumber(config.objective, model=model, weight=config.loss.weight)  # pyright: ignore
     batch = {"labels": torch.tensor([1, 2]), "number_labels": torch.tensor([1.0, 1]), **INPUTS}
     rows = torch.stack(objective.eval()(**batch).flat, dim=1)
     expected = torch.tensor([[torch.tensor(4.0).log(), 1, 0.25, 1, 0], [0, 1, 9, 1, 0]])
@@ -167,7 +171,6 @@ def test_masked_number_by_hand() -> None:
     assert model.logits.grad is not None
 
 
-SQUARED = Terms(partial(cross_entropy), (partial(squared_error),), 1.0)
 LABELS = torch.tensor([3.0, 0.0, -1.0])
 
 
@@ -193,13 +196,13 @@ def test_regression_by_hand() -> None:
     """Outputs 2, 5 and 1 against 3, 0 and -1; where the training answers are 1 +- 2, against 1, -0.5 and -1."""
     said: list[str] = []
     config, model = PreTrainedConfig(), RegressionModel()
-    rows = Regression(RegressionConfig(), model=model, terms=SQUARED).eval()(**SEQUENCES)  # pyright: ignore
+    rows = Regression(RegressionConfig(), model=model, weight=1.0).eval()(**SEQUENCES)  # pyright: ignore
     assert rows.number.sum.tolist() == [1, 25, 4]
     assert rows.number.count.tolist() == [1, 1, 1]
     assert [part.tolist() for part in (*rows.base, rows.aux_sum)] == [[0, 0, 0]] * 3
     scale_targets(config, RegressionConfig(standardize=True), np.array([3.0, -1.0]), said.append)
     model.config = SimpleNamespace(target_mean=config.target_mean, target_sd=config.target_sd)
-    heads = Regression(RegressionConfig(), model=model, terms=SQUARED)  # pyright: ignore[reportArgumentType]
+    heads = Regression(RegressionConfig(), model=model, weight=1.0)  # pyright: ignore[reportArgumentType]
     assert heads.eval()(**SEQUENCES).number.sum.tolist() == [1, 30.25, 4]
     scale_targets(config, RegressionConfig(), np.array([3.0, -1.0]), said.append)
     assert said == []
@@ -208,8 +211,3 @@ def test_regression_by_hand() -> None:
     assert "objective.standardize=true" in said[0]
     scale_targets(config, RegressionConfig(standardize=True), np.array([7.0, 7.0]), said.append)
     assert (config.target_mean, config.target_sd) == (7, 1)  # one answer has no spread
-
-
-def test_a_number_head_needs_a_number_term() -> None:
-    with pytest.raises(UserError, match="whose loss is squared_error; take loss=squared_error"):
-        Regression(RegressionConfig(), model=RegressionModel(), terms=Terms.of("ce", 0.0, {}))  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ import torch
 
 from ntl.config import compose
 from ntl.config.folders import choices
-from ntl.objectives.next_token import NextToken
+from ntl.losses import NumberTokenLoss
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -20,7 +20,7 @@ NUMBERS = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation
 # What a decoding needs; the other two come with a model that has a head for them.
 DECODINGS = {"speculative": ["objective=mtp", "objective.heads=2"], "auto": ["beside=points"]}
 CHOICES: dict[str, list[str]] = {
-    **{f"loss={name}": [] for name in choices("loss") if name != "mse"},  # it is that of the regression models
+    **{f"loss={name}": [] for name in choices("loss") if name != "squared_error"},  # of the regression models
     **{f"model={name}": [] for name in choices("model") if "tiny" in name},
     **{
         f"decoding={name}": DECODINGS.get(name, [])
@@ -90,6 +90,6 @@ def test_plain_text(waits: Callable[..., list[str]], tmp_path: Path) -> None:
 
 
 def test_a_tensor_left_on_the_cpu_raises(waits: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NextToken, "_number_vocab_on", lambda self, device: self.number_vocab)
+    monkeypatch.setattr(NumberTokenLoss, "to", lambda self, device: self)
     with pytest.raises(RuntimeError, match="cpu"):
         waits(*NUMBERS)

@@ -10,7 +10,7 @@ Shapes: B batch, T length, V vocabulary, D hidden size.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -24,17 +24,16 @@ from ntl.config import compose
 from ntl.config.folders import choices
 from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import NextTokenConfig
-from ntl.losses import ce_ntl
+from ntl.losses import NumberTokenLoss, ce_ntl
 from ntl.losses.fast import LMHead
-from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.next_token import NextToken, terms_of
+from ntl.objectives.next_token import NextToken, loss_of
 from ntl.system.errors import UserError
 
 BASELINE = "ce"
 IMPLEMENTATIONS = ("reference", "fused", "inplace")  # the last overwrites the logits
-Chosen = dict[str, tuple[str, Terms]]  # name of a row -> implementation and loss
+Chosen = dict[str, tuple[str, NumberTokenLoss]]  # name of a row -> implementation and loss
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,10 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
     torch.manual_seed(0)
     vocab, labels = vocabulary_and_labels(setting)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
-    terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab, known) for name in (BASELINE, *losses)}
-    chosen = {BASELINE: ("reference", terms[BASELINE])}
+    made = {name: loss_of(compose([f"loss={name}"]).loss, vocab, known) for name in (BASELINE, *losses)}
+    chosen = {BASELINE: ("reference", made[BASELINE])}
     for how in implementations:
-        known_to = {name: terms[name] for name in losses if how == "reference" or terms[name].knows}
+        known_to = {name: made[name] for name in losses if how == "reference" or made[name].terms.knows}
         chosen |= {name if how == "reference" else f"{name} {how}": (how, loss) for name, loss in known_to.items()}
     leaves, forward = totals(setting, chosen, vocab, labels)
 
@@ -112,7 +111,7 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
     parts: dict[str, dict[str, Call]] = {"forward": {**forward}}
     parts["forward+backward"] = {name: partial(backward, each) for name, each in forward.items()}
     if not setting.hidden:
-        parts["training step"] = steps(setting, chosen, vocab, labels)
+        parts["training step"] = steps(setting, chosen, labels)
     threads = 1 if setting.device == "cpu" else None
     for part, calls in parts.items():
         for name, row in measure(calls, setting.device, rounds):
@@ -125,14 +124,15 @@ def totals(
     """Return the tensors that get gradients, and the total of each loss, torch's cross-entropy as the first."""
     inputs, flat = setting.leaf(*labels.shape, setting.hidden or setting.vocab), labels.flatten()
     weight = setting.leaf(setting.vocab, setting.hidden, scale=setting.hidden**-0.5) if setting.hidden else None
+    head = None if weight is None else LMHead(weight)
 
     def torch_ce() -> Tensor:
         logits = inputs if weight is None else F.linear(inputs, weight)
         return F.cross_entropy(logits.flatten(0, 1), flat)
 
-    def ours(how: str, loss: Terms) -> Tensor:
+    def ours(how: str, loss: NumberTokenLoss) -> Tensor:
         how_to: Any = {"inplace": True} if how == "inplace" else {"implementation": how}
-        return ce_ntl(inputs, labels, vocab, kind=loss, head=None if weight is None else LMHead(weight), **how_to).total
+        return ce_ntl(inputs, labels, vocab, kind=loss.terms, head=head, **how_to).total
 
     found = {name: partial(ours, *each) for name, each in chosen.items()} | {BASELINE: torch_ce}
     if weight is None:
@@ -142,7 +142,7 @@ def totals(
     return [inputs, weight], found
 
 
-def steps(setting: Setting, chosen: Chosen, vocab: NumberVocabulary, labels: Tensor) -> dict[str, Call]:
+def steps(setting: Setting, chosen: Chosen, labels: Tensor) -> dict[str, Call]:
     """Return for each loss an AdamW step of a GPT-2 with two layers of width 64."""
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
     size |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0) | {"bos_token_id": None}
@@ -150,10 +150,10 @@ def steps(setting: Setting, chosen: Chosen, vocab: NumberVocabulary, labels: Ten
     optimizer, inputs, mask = torch.optim.AdamW(network.parameters()), labels.roll(1, dims=1), torch.ones_like(labels)
 
     def step(objective: NextToken) -> None:
-        objective(inputs, mask, labels, counts=objective.count(labels)).total.backward()
+        objective(labels, objective.count(labels), input_ids=inputs, attention_mask=mask).total.backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    make = partial(NextToken, NextTokenConfig(), model=network, number_vocab=vocab)
-    possible = {name: replace(loss, implementation=how) for name, (how, loss) in chosen.items() if how != "inplace"}
-    return {name: partial(step, make(terms=loss).train()) for name, loss in possible.items()}
+    make = partial(NextToken, NextTokenConfig(), model=network)
+    possible = {name: make(loss=loss, implementation=how) for name, (how, loss) in chosen.items() if how != "inplace"}
+    return {name: partial(step, objective.train()) for name, objective in possible.items()}

@@ -181,7 +181,7 @@ def _of_the_model(config: Any) -> Iterator[Rule]:
     needs_digits = any(each.digits for each in loss.kinds)
     yield "loss tokenizer", needs_digits and config.tokenizer.kind != "digit" and not is_given, line
     line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
-    reads_head = any("embedding" in (each.options or ()) for each in loss.kinds)
+    reads_head = any("embedding" in each.options for each in loss.kinds)
     yield "loss trainer.parallel", reads_head and config.trainer.parallel == "fsdp", line
     if not model.pretrained:
         line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."

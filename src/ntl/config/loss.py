@@ -53,11 +53,10 @@ class LossConfig:
         bases = [each for each in self.kinds if each.is_base]
         if len(bases) > 1:
             raise UserError(f"loss.kind={self.kind}: more than one is a base; leave out all but one.")
-        implied = [] if bases or self.kind == SQUARED_ERROR else [registered()["ce"]]
-        takes = [each.options for each in (*implied, *self.kinds)]
-        allowed = [name for options in takes for name in options or ()]
+        implied = [registered()["ce"]] if self.kinds and not bases else []
+        allowed = [name for each in (*implied, *self.kinds) for name in each.options]
         for name in self.options:
-            if name not in allowed and None not in takes:
+            if name not in allowed:
                 line = f"loss.kind={self.kind} takes {', '.join(allowed) or 'no options'}"
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
         if self.squash is not None and "cost" not in allowed:

@@ -94,7 +94,7 @@ def ce_ntl(
     weights = checked_weights(loss_weights, inputs, labels, ignore_index)
     inputs, labels = aligned(inputs, labels)
     weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
-    known = [kind for kind in terms.kinds if kind is not None and kind.one_weight]
+    known = [kind for kind in terms.kinds if kind.one_weight]
     if loss_weights is not None and loss_weights.shape != shape and known:
         raise ValueError(f"{known[0].name} knows numbers by their labels: give it one weight for each label")
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)

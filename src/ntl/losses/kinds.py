@@ -75,24 +75,21 @@ def kinds() -> dict[str, LossKind]:
     return dict(sorted(_KINDS.items(), key=lambda item: (not item[1].is_base, item[0])))
 
 
+def find(loss: str | Callable[..., Tensor]) -> LossKind | None:
+    """Return the kind of this name, of the function of this name, or of this function; None if there is none."""
+    return next((each for each in kinds().values() if loss in (each.name, each.function.__name__, each.function)), None)
+
+
 def named(name: str) -> LossKind:
     """Return the kind of this name, or of the function of this name. Raises ValueError if there is none."""
-    known = kinds()
-    found = known.get(name) or next((each for each in known.values() if each.function.__name__ == name), None)
-    if found is None:
-        raise ValueError(f"kind {name!r} is none of {', '.join(known)}.{nearest(name, known)}")
+    if (found := find(name)) is None:
+        raise ValueError(f"kind {name!r} is none of {', '.join(kinds())}.{nearest(name, kinds())}")
     return found
 
 
 def fast_kinds() -> str:
     """Name the kinds whose gradient can be computed with the loss (`Terms.knows`)."""
     return ", ".join(name for name, kind in kinds().items() if (kind.target if kind.is_base else kind.fused))
-
-
-def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
-    """Return the kind of a loss function, or of a partial of one; None if it is not registered."""
-    function = getattr(function, "func", function)
-    return next((kind for kind in _KINDS.values() if kind.function is function), None)
 
 
 def import_all() -> None:
@@ -103,15 +100,11 @@ def import_all() -> None:
 
 @dataclass(frozen=True)
 class Terms:
-    """The total loss ``base`` + ``weight`` × the sum of ``numbers``, which are losses with their options bound.
+    """The total loss: the first of ``kinds``, the base, + ``weight`` × the sum of the others, all with ``options``."""
 
-    ``implementation`` is the one that the training config asks for. Other than "reference" needs ``knows``.
-    """
-
-    base: partial[Tensor]
-    numbers: tuple[partial[Tensor], ...] = ()
-    weight: float = 1.0
-    implementation: str = "auto"
+    kinds: tuple[LossKind, ...]
+    options: Mapping[str, Any]
+    weight: float
 
     @classmethod
     def of(cls, kind: str, weight: float, options: Mapping[str, Any]) -> "Terms":
@@ -133,46 +126,49 @@ class Terms:
         numbers = [each for each in chosen if not each.is_base]
         if len(numbers) > 1 and (own := [each.name for each in numbers if each.counted is not None]):
             raise ValueError(f"{own[0]} counts numbers or rows, others count digits: they cannot be one mean")
-        terms = tuple(_bound(each, options) for each in numbers)
-        return cls(_bound(bases[0], options), terms, weight if terms else 0.0)
+        return cls((bases[0], *numbers), options, weight if numbers else 0.0)
 
     def to(self, device: torch.device) -> "Terms":
         """Return the same terms with their constants, such as a cost matrix, on the device."""
-        base, *numbers = (partial(each.func, **moved(each.keywords, device)) for each in (self.base, *self.numbers))
-        return replace(self, base=base, numbers=tuple(numbers))
+        return replace(self, options=moved(self.options, device))
+
+    def options_of(self, kind: LossKind) -> dict[str, Any]:
+        """Return the options that a kind takes."""
+        return {name: value for name, value in self.options.items() if name in kind.options}
+
+    def base(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the base loss."""
+        return self.kinds[0].function(*args, **self.options_of(self.kinds[0]), **kwargs)
+
+    @property
+    def numbers(self) -> tuple[LossKind, ...]:
+        """The number losses."""
+        return self.kinds[1:]
 
     def number(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the sum of ``numbers``, of which there must be at least one."""
-        total = self.numbers[0](*args, **kwargs)
-        for loss in self.numbers[1:]:
-            total = total + loss(*args, **kwargs)
-        return total
-
-    @property
-    def kinds(self) -> list[LossKind | None]:
-        """The kinds of base and number losses; None for one that is not registered."""
-        return [kind_of(each) for each in (self.base, *self.numbers)]
+        first, *others = (each.function(*args, **self.options_of(each), **kwargs) for each in self.numbers)
+        return sum(others, first)
 
     @property
     def knows(self) -> bool:
         """Whether the gradient can be computed with the loss: the base has a target, and all others are fused."""
-        base, *numbers = self.kinds
-        return base is not None and base.target is not None and all(each is not None and each.fused for each in numbers)
+        return self.kinds[0].target is not None and all(each.fused for each in self.numbers)
 
     @property
     def whole(self) -> bool:
         """Whether a number loss reads the probabilities over the whole vocabulary."""
-        return any(kind is not None and kind.whole for kind in self.kinds)
+        return any(each.whole for each in self.numbers)
 
     @property
     def smoothing(self) -> float:
         """The label_smoothing of the base loss."""
-        return self.base.keywords.get("label_smoothing", 0.0)
+        return self.options.get("label_smoothing", 0.0)
 
     def soft_target(self, rows: NumberRows) -> Tensor | None:
         """Return the soft target (N, K) of the base loss at number labels; None if the target is the label alone."""
-        kind = kind_of(self.base)
-        return None if kind is None or kind.target is None else kind.target(rows, **self.base.keywords)
+        target: Any = self.kinds[0].target  # where the gradient can be computed with the loss
+        return target(rows, **self.options_of(self.kinds[0]))
 
     def counts(
         self, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, weights: Weights | None
@@ -182,10 +178,9 @@ class Terms:
         The number loss counts the number labels, or where it is one with `LossKind.counted`, what that says.
         """
         labelled, count = labels != ignore_index, is_number
-        for loss in self.numbers:  # at most one has it, see `of`
-            kind = kind_of(loss)
-            if kind is not None and kind.counted is not None:
-                count = partial(kind.counted, **loss.keywords)
+        for kind in self.numbers:  # at most one has it, see `of`
+            if kind.counted is not None:
+                count = partial(kind.counted, **self.options_of(kind))
         counted = count(labels, number_vocab, ignore_index)
         return (labelled, counted) if weights is None else (weights[0], weights[1] * counted)
 
@@ -195,7 +190,3 @@ def moved(options: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     fixed = {name: each for name, each in options.items() if isinstance(each, Tensor)}
     fixed = {name: each.to(device) for name, each in fixed.items() if not isinstance(each, nn.Parameter)}
     return {**options, **fixed}
-
-
-def _bound(kind: LossKind, options: Mapping[str, Any]) -> partial[Tensor]:
-    return partial(kind.function, **{name: value for name, value in options.items() if name in kind.options})

@@ -6,6 +6,7 @@ Shapes: V vocabulary, D hidden size.
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -159,15 +160,28 @@ class NumberTokenLoss(nn.Module):
         *,
         loss_weights: Tensor | None = None,
         num_items_in_batch: Tensor | float | None = None,
+        per_row: bool = False,
+        **how: Any,
     ) -> JointLoss:
         """Return the total of `forward` together with the sums and counts of both terms in this batch, for logging.
 
         Without a number loss, as of kind "ce", the count of its term is 0.
+
+        Args:
+            per_row: Return them for each row of labels (B, T), (B,), without a graph or num_items_in_batch.
+            how: The implementation and the head of `ce_ntl`, of which the second makes hidden states of the logits.
         """
-        joint, arguments = self._joint(logits, labels, loss_weights, num_items_in_batch)
-        labelled, numbers = self._counts(arguments["labels"], arguments["loss_weights"])
-        numbers = numbers if self._terms.numbers else torch.zeros_like(numbers)
-        return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
+        how |= {"reduction": "none"} if per_row else {}
+        joint, arguments = self._joint(logits, labels, loss_weights, num_items_in_batch, **how)
+        labelled, numbers = self.counted(arguments["labels"], arguments["loss_weights"])
+        numbers = numbers if self.terms.numbers else torch.zeros_like(numbers)
+        parts = (joint.base.sum, labelled, joint.number.sum, numbers)
+        if per_row:
+            base, labelled, number, numbers = (part.sum(-1) for part in parts)
+            none = torch.zeros_like(base)
+            return JointLoss.of(SumCount(base, labelled), SumCount(number, numbers), none, self.terms.weight)
+        base, labelled, number, numbers = (part.sum() for part in parts)
+        return joint._replace(base=SumCount(base, labelled), number=SumCount(number, numbers))
 
     def linear(
         self,
@@ -210,11 +224,11 @@ class NumberTokenLoss(nn.Module):
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return how many labels CE and the number loss count after the shift, or the sums of their weights, (2,)."""
-        found = self._arguments(batch["labels"].to(self.values.device), batch.get(LOSS_WEIGHTS))
-        return self._counts(found["labels"], found["loss_weights"])
+        found = self._arguments(batch["labels"], batch.get(LOSS_WEIGHTS))
+        return torch.stack([each.sum() for each in self.counted(found["labels"], found["loss_weights"])])
 
     def _joint(
-        self, logits: Any, labels: Tensor, loss_weights: Tensor | None, num_items: Tensor | float | None
+        self, logits: Any, labels: Tensor, loss_weights: Tensor | None, num_items: Tensor | float | None, **how: Any
     ) -> tuple[JointLoss, dict[str, Any]]:
         """Return the loss, and the arguments of `ce_ntl`."""
         if not isinstance(logits, Tensor):
@@ -222,15 +236,19 @@ class NumberTokenLoss(nn.Module):
             if labels is None:
                 raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
             labels = labels.to(logits.device)
-            if self.values.device != logits.device:  # a trainer moves its model, and not its loss
-                self.to(logits.device)
-        arguments = self._arguments(labels, loss_weights, num_items)
+        arguments = self._arguments(labels, loss_weights, num_items) | how
         return ce_ntl(logits, inplace=self.inplace and not torch.compiler.is_compiling(), **arguments), arguments
 
-    def _counts(self, labels: Tensor, weights: Tensor | None) -> Tensor:
+    def counted(self, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return what each label (...) counts in the denominators of CE and number loss, (...) each, unshifted."""
         vocab = self.number_vocab
         checked = checked_weights(weights, vocab.token_values, labels, self.ignore_index)
-        return torch.stack([each.sum() for each in self._terms.counts(labels, vocab, self.ignore_index, checked)])
+        return self._terms.counts(labels, vocab, self.ignore_index, checked)
+
+    @property
+    def terms(self) -> Terms:
+        """The losses with their options, and the weight, which is 0 without a number loss."""
+        return replace(self._terms, weight=self.weight if self._terms.numbers else 0.0)
 
     def coverage(self, texts: Iterable[str], tokenizer: Any = None) -> Coverage:
         """Find out how many numbers of a sample of texts the number loss sees, and which it does not.
@@ -263,6 +281,8 @@ class NumberTokenLoss(nn.Module):
     ) -> dict[str, Any]:
         """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
         check_labels(labels)
+        if self.values.device != labels.device:  # a trainer moves its model, and not its loss
+            self.to(labels.device)
         labels = labels.long()
         if self.shift:
             if labels.dim() < 2:
@@ -276,8 +296,7 @@ class NumberTokenLoss(nn.Module):
                 weights = weights.roll(-1, labels.dim() - 1)  # what is rolled in at the end is that of no label
             labels = F.pad(labels[..., 1:], (0, 1), value=self.ignore_index)
         arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": self.number_vocab}
-        arguments |= {name: getattr(self, name) for name in ("kind", "weight", "implementation", "ignore_index")}
-        arguments |= self.options
+        arguments |= {"kind": self.terms, "implementation": self.implementation, "ignore_index": self.ignore_index}
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
             items = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
@@ -285,7 +304,7 @@ class NumberTokenLoss(nn.Module):
                 base, number = items
             else:
                 # Under DataParallel, transformers repeats the count for each device, and multiplies the loss by them.
-                labelled, numbers = self._counts(labels, weights)
+                labelled, numbers = (each.sum() for each in self.counted(labels, weights))
                 base = items.sum()
                 number = base.to(labels.device) * (numbers / labelled.where(labelled > 0, 1))
             arguments |= {"base_count": base, "number_count": number}
@@ -293,7 +312,7 @@ class NumberTokenLoss(nn.Module):
 
     def _validate(self) -> None:
         """Compute the loss of one number label, which raises what invalid arguments raise."""
-        if self.values.is_meta:
+        if self.values.is_meta or not len(self.token_ids):
             return
         labels = self.token_ids[:1].repeat(1, 2)
         width = self.vocab_size or max(self.min_logits, len(self.options.get("embedding", ())))
@@ -305,7 +324,7 @@ class NumberTokenLoss(nn.Module):
         super()._apply(fn, recurse)
         for name, buffer in exact.items():  # move the buffers, but do not round them as a model's bfloat16() would
             self._buffers[name] = buffer.to(self._buffers[name].device)  # type: ignore[union-attr]
-        self.options = moved(self.options, self.values.device)
+        self.options, self._terms = moved(self.options, self.values.device), self._terms.to(self.values.device)
         return self
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ntl.losses.kinds import kind_of, kinds, register
+from ntl.losses.kinds import find, register
 from ntl.losses.lp import expectation
 from ntl.losses.rows import Logits, Reduction, check_positive, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
@@ -91,12 +91,11 @@ def place_weighted(
     another distance, and for number tokens that are not single digits.
     """
     check_digits(number_vocab)
-    kind = kinds().get(distance) if isinstance(distance, str) else kind_of(distance)
+    kind = find(distance)
     if kind is None or kind.is_base or kind.whole or kind.counted or "point_id" in kind.options:
         raise ValueError(f"distance {distance!r} is no number loss of single positions, such as 'was' or 'crps'")
-    function = kind.function if isinstance(distance, str) else distance
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    each = function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
+    each = kind.function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
     digits = is_number(rows.labels, number_vocab, ignore_index)
     inside, points = with_points(rows.labels, digits, point_id)
     if base is None:

@@ -40,16 +40,18 @@ class ExpectedError(NextToken):
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no weights of labels
         self,
+        labels: Tensor,
+        counts: Tensor | None = None,
+        *,
         input_ids: Tensor,
         attention_mask: Tensor,
-        labels: Tensor,
-        decoder_input_ids: Tensor | None = None,
-        counts: Tensor | None = None,
+        **inputs: Any,
     ) -> JointLoss:
         """As `NextToken.forward`, without weights of labels."""
         read = self._read_once(input_ids, attention_mask)
-        joint = super().forward(input_ids, attention_mask, labels, decoder_input_ids, counts, given=read)
-        targets = self._targets(labels)
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, **inputs, **read}
+        joint, targets = super().forward(labels, counts, **given), self._targets(labels)
+        writes_B = self._writes(labels, targets)
         errors_B = joint.total.new_zeros(len(labels))
         if targets and joint.total.isfinite().all():  # a trainer stops at another one
             rows = torch.tensor([*targets]).to(labels.device, non_blocking=True)
@@ -61,16 +63,19 @@ class ExpectedError(NextToken):
             except ValueError as error:
                 raise UserError(f"objective.num_beams={self.settings.num_beams} objective.grid: {error}.") from error
             errors_B = errors_B.index_put((rows,), errors_E.to(errors_B.dtype))
-        errors = errors_B.sum() if self.training else errors_B
-        over = joint.number.count if counts is None or not self.training else counts[1]
+        errors, count = (errors_B.sum(), writes_B.sum()) if self.training else (errors_B, writes_B)
+        over = count if counts is None or not self.training else counts[1]
         total = joint.total + self.settings.weight * mean(errors, over)
-        return joint._replace(total=total, number=SumCount(errors.detach(), joint.number.count))
+        return joint._replace(total=total, number=SumCount(errors.detach(), count))
 
-    def _counted(self, labels: Tensor, loss_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the labels, and the first label of each row whose answer is a number, (B, T) each."""
-        labelled, targets = labels != IGNORE_INDEX, self._targets(labels)
-        is_number = torch.tensor([row in targets for row in range(len(labels))]).to(labels.device, non_blocking=True)
-        return labelled, labelled & (labelled.cumsum(-1) == 1) & is_number.unsqueeze(-1)
+    def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
+        """Return how many labels there are, and how many rows write a number, (2,)."""
+        return torch.stack([(labels != IGNORE_INDEX).sum(), self._writes(labels, self._targets(labels)).sum()])
+
+    def _writes(self, labels: Tensor, targets: Mapping[int, float]) -> Tensor:
+        """Return 1 for each row with a target, (B,)."""
+        found = torch.tensor([int(row in targets) for row in range(len(labels))])
+        return found.to(labels.device, non_blocking=True)
 
     def _targets(self, labels: Tensor) -> dict[int, float]:
         """Return the number that the labels of each row write; a row whose labels write none is left out."""

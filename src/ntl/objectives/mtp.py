@@ -14,12 +14,10 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import MTPConfig
 from ntl.losses import JointLoss
-from ntl.losses.kinds import Terms
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.losses.sums import SumCount
 from ntl.models.interface import checked_lm_head, hidden_states, is_sharded, lm_head, own_end_ids
 from ntl.models.mtp import Heads
-from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken
 
 # (head, what the unembedding reads of it, its logits if they are there) -> its weighted loss
@@ -73,10 +71,8 @@ class MultiTokenPrediction(NextToken):
         progress: The share of the training that is done, 0 to 1, which ``head_schedule`` reads.
     """
 
-    def __init__(
-        self, config: MTPConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
-    ) -> None:
-        super().__init__(config, model=model, terms=terms, number_vocab=number_vocab)
+    def __init__(self, config: MTPConfig, *, model: PreTrainedModel, **given: Any) -> None:
+        super().__init__(config, model=model, **given)
         self.settings = config
         self.num_heads, self.progress = config.heads, 0.0
         self.weights = list(config.head_weights) or [1.0] * config.heads
@@ -132,7 +128,7 @@ class MultiTokenPrediction(NextToken):
                 joint = self._joint(logits, own, over, weights, "fused" if how == "linear" else how)
             correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
             if not self.training:
-                counted, _ = self._counted(own, weights)
+                counted, _ = self.loss.counted(own, weights)
                 correct = SumCount(((logits.argmax(-1) == own) * counted).sum(-1), joint.base.count)
             if index:  # the diagnostics are those of head 1
                 self.diagnosed = diagnosed

@@ -8,16 +8,16 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import make_dataclass, replace
+from dataclasses import make_dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from ntl.config.loss import MTPConfig
-from ntl.losses.kinds import Terms
+from ntl.losses import NumberTokenLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import JointLoss
 from ntl.models.mtp import Decoder, Heads, add_heads, first_of
@@ -25,9 +25,6 @@ from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import document_ids
 from ntl.objectives.mtp import MultiTokenPrediction, maybe_again, values_ahead
-
-if TYPE_CHECKING:
-    from ntl.losses import NumberTokenLoss
 
 _FROZEN = "new weights of the heads ({0}) are frozen, as adapters freeze them: LoraConfig(modules_to_save=['{0}', ...])"
 AHEAD = "ahead"  # in the outputs of the model: the documents (B, T) or None, then the states of the heads 2, 3, ...
@@ -65,7 +62,7 @@ class MultiToken:
         model: Any,
         heads: int = 2,
         *,
-        loss: "NumberTokenLoss | None" = None,
+        loss: NumberTokenLoss | None = None,
         kind: str = "parallel",
         variant: str = "independent",
         head_weights: Sequence[float] = (),
@@ -103,13 +100,13 @@ class MultiToken:
             model.requires_grad_(False)
             Decoder(model).extra.requires_grad_(True)
         if loss is None:
-            vocab, terms = NumberVocabulary.without_numbers(embedding_rows(model)), Terms.of("ce", 0.0, {})
-        else:
-            vocab, terms = loss.number_vocab, Terms.of(loss.kind, loss.weight, loss.options)
-            # Fused from hidden states: without the logits of the heads.
-            terms = replace(terms, implementation=loss.implementation.replace("fused", "linear"))
-        self.objective = MultiTokenPrediction(config, model=model, terms=terms, number_vocab=vocab)
-        self.config, self.heads, self.smoothing = config, heads, terms.smoothing
+            loss = NumberTokenLoss(NumberVocabulary.without_numbers(embedding_rows(model)), shift=True, kind="ce")
+        # Of labels that are shifted here; fused from hidden states, without the logits of the heads.
+        given = {"kind": loss.kind, "weight": loss.weight, "implementation": loss.implementation, **loss.options}
+        own, how = NumberTokenLoss(loss.number_vocab, shift=False, **given), loss.implementation
+        how = how.replace("fused", "linear")
+        self.objective = MultiTokenPrediction(config, model=model, loss=own, implementation=how)
+        self.config, self.heads, self.smoothing = config, heads, loss.smoothing
         self.progress: float | None = 0.0 if head_schedule == "constant" else None
         self._block: Any = None  # what the last block was called with, and its output
         self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone

@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig, RegressionConfig
-from ntl.losses import JointLoss
-from ntl.losses.kinds import Terms
+from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.sums import SumCount
 from ntl.models.interface import target_scale
-from ntl.system.errors import UserError
 
 # A mean or a spread of the answers from which a head that begins near 0 takes most of a short run to get there.
 FAR_FROM_ZERO = 20.0
@@ -40,7 +38,7 @@ def scale_targets(
 
 
 class _NumberHead(nn.Module):
-    """Base class; the number term is a function of predictions and targets (B,), such as ``squared_error``.
+    """Base class; the number term is `squared_error` of predictions and targets (B,), times ``weight``.
 
     ``labels`` (B,) and ``counts`` (2,), the denominators of the total, are as of `NextToken`: the counts are those of
     the batch by default.
@@ -48,23 +46,14 @@ class _NumberHead(nn.Module):
 
     predicts_tokens = True
 
-    def __init__(
-        self, config: ObjectiveConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: Any = None
-    ) -> None:
+    def __init__(self, config: ObjectiveConfig, *, model: PreTrainedModel, weight: float) -> None:
         super().__init__()
-        if not terms.numbers:
-            raise UserError(
-                "loss.kind: this objective trains a number head, whose loss is squared_error; take loss=squared_error."
-            )
-        self.config = model.config
-        self.model = model
-        self.terms, self.number_weight = terms, terms.weight
-        self.squared_error = terms.numbers[0]
+        self.config, self.model, self.number_weight = model.config, model, weight
 
     def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:
         parts = (ce_B, labelled_B, errors_B, torch.ones_like(labelled_B), torch.zeros_like(ce_B))
         ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
-        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, counts)
+        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.number_weight, counts)
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""
@@ -86,7 +75,7 @@ class Regression(_NumberHead):
         """
         outputs_B = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits.squeeze(-1)
         mean, unit = target_scale(self.config)
-        errors_B = self.squared_error(outputs_B, (labels - mean) / unit, reduction="none")
+        errors_B = squared_error(outputs_B, (labels - mean) / unit, reduction="none")
         none_B = torch.zeros_like(errors_B)
         return self._joint(none_B, none_B.long(), errors_B, counts)
 
@@ -106,6 +95,6 @@ class MaskedNumber(_NumberHead):
         sign(x) ln(1 + |x|), and ``inputs`` those of ``XValForMaskedNumber``.
         """
         output = self.model(**inputs)
-        ce_B = self.terms.base(output.logits, labels, reduction="none")
-        errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
+        ce_B = cross_entropy(output.logits, labels, reduction="none")
+        errors_B = squared_error(output.numbers, number_labels, reduction="none")
         return self._joint(ce_B, torch.ones_like(labels), errors_B, counts)

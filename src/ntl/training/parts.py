@@ -32,14 +32,13 @@ from ntl.data.sets.official import PackagedConfig
 from ntl.decoding.expected_error import expected_error, number_masses
 from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
-from ntl.losses.places import check_digits
 from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
-from ntl.objectives.next_token import terms_of
+from ntl.objectives.next_token import loss_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import make_once
@@ -218,42 +217,39 @@ class RunParts:
     # ---- training
 
     def objective(self) -> torch.nn.Module:
-        """Build the objective, a module around the model: ``objective(config, model=, terms=, number_vocab=)``.
+        """Build the objective, a module around the model: ``objective(config, model=, loss=, implementation=)``.
 
-        Its ``forward(**batch)`` returns a `JointLoss`: scalars in training and one value per example (B,) in
-        evaluation. In training, ``counts`` (2,) passes the denominators of the whole step, sums over its batches of
-        ``count(labels)``: how many labels the base term and the number term count. Where examples have weights, both
-        also get ``loss_weights``. An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is
-        then logged.
+        One of a number head has ``weight=`` in place of a loss. Its ``forward(**batch)`` returns a `JointLoss`: scalars
+        in training and one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators
+        of the whole step, sums over its batches of ``count(labels)``: how many labels the base term and the number term
+        count. Where examples have weights, both also get ``loss_weights``. An objective that predicts tokens may keep
+        ``diagnosed``, as `NextToken` does; it is then logged.
         """
-        vocab = self.number_vocab()
+        vocab, model, loss = self.number_vocab(), cast(Any, self.model), self.config.loss
         if self.config.trainer.gradient_checkpointing:
-            model: Any = self.model
             model.activation_checkpointing_enable({"use_reentrant": False})
-        known = {}
+        more: dict[str, Any] = {"weight": loss.weight}
         if vocab:
-            head: Any = self.model.get_output_embeddings()
-            known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": head.weight}
-        terms, loss = terms_of(self.config.loss, vocab, known), self.config.loss
-        if terms.numbers and loss.squash is None and vocab and vocab.is_wide:
+            known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": model.get_output_embeddings().weight}
+            more = {"loss": loss_of(loss, vocab, known), "implementation": loss.implementation}
+        if loss.has_number and loss.squash is None and vocab and vocab.is_wide:
             self.say(
                 f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
                 f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
                 "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
             )
         # Weights that are scored as they are keep the unit that they were trained in.
-        as_it_is = not self.config.trainer.max_steps and hasattr(self.model.config, "target_mean")
+        as_it_is = not self.config.trainer.max_steps and hasattr(model.config, "target_mean")
         if isinstance(self.config.objective, RegressionConfig) and not as_it_is:
             targets = self.encoded("train").last_values()
-            scale_targets(self.model.config, self.config.objective, targets, self.say)
-        more: dict[str, Any] = {}
+            scale_targets(model.config, self.config.objective, targets, self.say)
         if isinstance(settings := self.config.objective, ExpectedErrorConfig):
-            tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(self.model, self.tokenizer), self.device)
+            tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(model, self.tokenizer), self.device)
             limits = {"num_beams": settings.num_beams, "max_new_tokens": self.encoded("train").about["longest_answer"]}
             how = {"kind": settings.kind, "outside": settings.outside, "grid": settings.grid or None}
             error = partial(expected_error, **how)
-            more = {"tokens": tokens, "masses": partial(number_masses, tokens=tokens, **limits), "error": error}
-        return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab, **more)
+            more |= {"tokens": tokens, "masses": partial(number_masses, tokens=tokens, **limits), "error": error}
+        return build(self.config.objective, model=model, **more)
 
     def masking(self) -> Masking | None:
         """Build what masks input tokens in training; None if nothing does."""
@@ -286,10 +282,7 @@ class RunParts:
         config = self.config.tokenizer
         try:
             rows = embedding_rows(self.model)
-            found = NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
-            if any(each.digits for each in self.config.loss.kinds):
-                check_digits(found)
-            return found
+            return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
 
