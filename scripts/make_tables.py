@@ -9,7 +9,7 @@ from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS, ROOT
 
 OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
-PAGE, README = RESULTS / "README.md", ROOT / "README.md"
+README = ROOT / "README.md"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")
     add("--scale", help="one scale, such as tiny (default: every scale of a table)")
     add("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
-    add("--pages", action="store_true", help="write results/README.md and the results in README.md, too")
+    add("--pages", action="store_true", help="write results/README.md, EVIDENCE.md and the results in README.md, too")
     add("--latex", action="store_true", help="write a .tex of each table, too")
     add("--json", action="store_true", help="print the cells as JSON instead of tables")
     chosen = parser.parse_args(argv)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"no table has the scale {chosen.scale!r}: choose from {', '.join(scales)}")
     records, shown = load_records(folders), [chosen.scale] if chosen.scale else scales
     tables = [build_table(spec, records, scale) for spec in specs for scale in spec.scales if scale in shown]
-    texts = pages(tables, records, PAGE, README) if chosen.pages else {}  # before anything is written
+    texts = pages(tables, records, RESULTS, README) if chosen.pages else {}  # before anything is written
     write_tables(tables, chosen.out, chosen.latex)
     for path, text in texts.items():
         write_text(path, text)

@@ -89,16 +89,16 @@ def test_every_kind_is_there_with_its_function_and_options() -> None:
     assert listed == own
 
 
-def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
+def test_the_blocks_of_the_readme_train_and_read(names: dict[str, Any]) -> None:
     given = {"max_steps": 1, "report_to": "none", "save_strategy": "no", "use_cpu": True}
     names["arguments"] = names["TrainingArguments"](f"{names['folder'].name}/readme", **given)
-    (code,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    code, reads = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     folder = f"{names['folder'].name}/model"
     for part in (names["model"], names["tokenizer"]):
         part.save_pretrained(folder)
     own = {
         "HuggingFaceTB/SmolLM2-135M-Instruct": folder,
-        'TrainingArguments("out")': "arguments",
+        'TrainingArguments("out", max_steps=300, learning_rate=5e-5)': "arguments",
         "range(100)": "range(4)",
     }
     for old, new in own.items():
@@ -107,6 +107,8 @@ def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
     found = {"arguments": names["arguments"]}
     run(code, found)
     assert found["trainer"].state.global_step == 1
+    assert {label for row in found["data"] for label in row["labels"]} > {-100, found["tokenizer"].eos_token_id}
+    run(reads, found)
 
 
 def without_dropout(model: Any) -> Any:

@@ -13,10 +13,12 @@ from ntl.results.effects import Outcome
 from ntl.results.record import RunRecord
 from ntl.results.spec import VerdictsSpec, load_verdicts
 from ntl.results.table import build_table
-from ntl.results.verdicts import Verdict, judge, learnt, readme_results, results_page
+from ntl.results.verdicts import Verdict, evidence_page, judge, learnt, results_page, squares
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
 HEAD = """
+advice: []
+squares: []
 learnt: []
 claims:
   - name: it
@@ -93,10 +95,12 @@ def test_one_task(verdict: Callable[..., Verdict], noise: list[float], constant:
     found = verdict(noise, [], constant, CELLS.splitlines()[0])
     assert found.outcome is outcome
     assert text in found.cells[0].text
-    page = results_page([found], [], [])
+    page, evidence = results_page([found], [], [], []), evidence_page([found])
     few = ", n = 3" if noise else ""
-    assert f"| It helps. | **{outcome.value}{few}** | {outcome.value}: noise (tiny{few}) |" in page
-    assert (f"**{outcome.value}, n = 3**\n" in page) == bool(noise)
+    place = f"EVIDENCE.md#it-{outcome.value.replace(' ', '-')}{'-n--3' if noise else ''}"
+    assert f"| [It helps.]({place}) | **{outcome.value}{few}** | {outcome.value}: noise (tiny{few}) |" in page
+    assert f"\n## It: {outcome.value}{few}\n" in evidence
+    assert (f"**{outcome.value}, n = 3**\n" in evidence) == bool(noise)
 
 
 def test_that_nothing_is_lost_has_a_p_of_its_own(verdict: Callable[..., Verdict]) -> None:
@@ -196,20 +200,31 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     assert found.cells[1].text == "no run"
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
     spec = load(tmp_path, head=head)
-    sentences = learnt(spec, [found])
-    assert sentences == ["It is -19.7% [-21.1, -18.2]."]
-    lines = readme_results([found], sentences).splitlines()
-    assert lines[0] == "- It is -19.7% [-21.1, -18.2]."
-    assert "Where a gain comes from: **supported** it, n = 3." in lines
+    assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
     corrected = "After Holm's correction over the 1 primary comparisons that our tables name and that have an interval"
-    assert lines[-1].startswith(f"{corrected}, p is below 0.05 for: it (supported). ")
+    assert f"{corrected}, p is below 0.05 for: it (supported)." in results_page([found], [], [], [])
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
-        learnt(spec, [verdict(MORE, [])])
+        learnt(spec.learnt, [verdict(MORE, [])])
     too = replace(found, spec=replace(found.spec, name="too"))
     with pytest.raises(UserError, match=r"no sentence rests on too/noise \(supported\): write one that is true of it"):
-        learnt(spec, [found, too])
+        learnt(spec.learnt, [found, too])
+    assert learnt(spec.learnt, [found, too], complete=False) == ["It is -19.7% [-21.1, -18.2]."]
     with pytest.raises(UserError, match="'it/nose' is no claim/task"):
-        learnt(load(tmp_path, head=head.replace("{it/noise}", "{it/nose}")), [found])
+        learnt(load(tmp_path, head=head.replace("{it/noise}", "{it/nose}")).learnt, [found])
+
+
+def test_a_square_has_both_losses_read_in_both_ways(tmp_path: Path, make_record: Callable[..., RunRecord]) -> None:
+    """Means over seeds; what a row or a table lacks is an empty cell, but a table without the block is an error."""
+    runs = []
+    for loss, errors in (("ce", (8.0, 10.0)), ("ntl_was", (6.0, 7.0))):
+        for seed, error in enumerate(errors, 1):
+            runs.append(make_record(loss, seed, {RMSE: error, f"{RMSE}@expectation": error / 2}))
+    square = "{task: noise, table: evidence, scale: tiny, metric: test/rmse_truth, reading: expectation}"
+    spec = load(tmp_path, head=HEAD.replace("squares: []", f"squares: [{square}]"))
+    lines = squares(spec.squares, [build_table("evidence", runs)])
+    assert lines[2] == "| noise | 2 | 9.00 | 4.50 | 6.50 | 3.25 |  |  |"
+    with pytest.raises(UserError, match="squares: noise: there is no such table, scale and block"):
+        squares(spec.squares, [])
 
 
 def test_times_are_of_a_benchmark(tmp_path: Path) -> None:

@@ -318,7 +318,28 @@ class SentenceSpec:
 
 
 @dataclass
+class SquareSpec:
+    """A task of README's table: CE and NTL-WAS, each read greedily and by its distribution (``reading``), in a metric.
+
+    ``ce``, ``ntl`` and ``head`` are labels of rows of the group ``group`` in block number ``block`` of a table.
+    """
+
+    task: str
+    table: str
+    scale: str
+    metric: str
+    reading: str
+    block: int = 0
+    group: str = ""
+    ce: str = "CE"
+    ntl: str = "NTL-WAS, λ = 0.3"
+    head: str = "regression head, MSE"
+
+
+@dataclass
 class VerdictsSpec:
+    advice: list[SentenceSpec]
+    squares: list[SquareSpec]
     learnt: list[SentenceSpec]
     claims: list[ClaimSpec]
 

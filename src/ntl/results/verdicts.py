@@ -1,6 +1,7 @@
 """The claims of ``config/verdicts.yaml``, what the comparisons that test each say, and the pages made of them."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -8,8 +9,8 @@ from pathlib import Path
 from string import Formatter
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
-from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
-from ntl.results.match import replications
+from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm, summarize
+from ntl.results.match import Row, by_seed, replications
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
@@ -20,8 +21,9 @@ from ntl.results.spec import (
     ClaimSpec,
     ColumnSpec,
     PairSpec,
+    SentenceSpec,
+    SquareSpec,
     VerdictsSpec,
-    Whose,
     column_of,
     load_verdicts,
 )
@@ -29,6 +31,10 @@ from ntl.results.table import Table, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
+SQUARES_ARE = (
+    "Errors, less is better: means over n seeds. *Distribution*: the median of the model's distribution of whole "
+    "numbers; on noisy numbers, arithmetic and the last line its mean, on the first line the median of each digit."
+)
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"  # in the project's README
 SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
 DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
@@ -201,15 +207,15 @@ def judge(
     return found
 
 
-def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
-    """The sentences on what was learnt, with the numbers of their cells.
+def learnt(sentences: Sequence[SentenceSpec], verdicts: Sequence[Verdict], complete: bool = True) -> list[str]:
+    """Sentences with the numbers of their cells.
 
-    UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or a claim is supported
-    or contradicted on a task that sentences name, and none of them rests on it.
+    UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or, where they are to
+    be ``complete``, a claim is supported or contradicted on a task that they name, and none of them rests on it.
     """
     cells = {f"{each.spec.name}/{task}": cell for each in verdicts for task, cell in each.tasks.items()}
-    found, held = list[str](), {name for sentence in spec.learnt for name in sentence.holds}
-    for sentence in spec.learnt:
+    found, held = list[str](), {name for sentence in sentences for name in sentence.holds}
+    for sentence in sentences:
         named = [name for _, name, _, _ in Formatter().parse(sentence.text) if name]
         if lost := [name for name in (*named, *sentence.holds) if name not in cells]:
             raise UserError(f"{VERDICTS}: learnt: {lost[0]!r} is no claim/task")
@@ -220,17 +226,17 @@ def learnt(spec: VerdictsSpec, verdicts: Sequence[Verdict]) -> list[str]:
         found.append(" ".join(sentence.text.format_map({name: cells[name].short for name in named}).split()))
     tasks = {cells[name].spec.task for name in held}
     for name, cell in cells.items():
-        if cell.outcome in DECIDED[:2] and cell.spec.task in tasks and name not in held:
+        if complete and cell.outcome in DECIDED[:2] and cell.spec.task in tasks and name not in held:
             told = "write one that is true of it, or name it in the `holds` of one that is"
             raise UserError(f"{VERDICTS}: learnt: no sentence rests on {name} ({cell.outcome.value}): {told}")
     return found
 
 
-# ---- results/README.md, and the results in the project's README
+# ---- results/README.md, results/EVIDENCE.md, and the results in the project's README
 
 
-def pages(tables: Sequence[Table], records: Sequence[RunRecord], page: Path, readme: Path) -> dict[Path, str]:
-    """The texts of ``results/README.md`` and of README by their paths. UserError: README has no place for results."""
+def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, readme: Path) -> dict[Path, str]:
+    """The pages of ``folder`` and the project's README by their paths. UserError: README has no place for results."""
     with one_line_errors("read", readme):
         before, begun, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, ended, after = rest.partition(END)
@@ -238,47 +244,84 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], page: Path, rea
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     spec = load_verdicts()
     verdicts = judge(spec, tables, records)
-    sentences = learnt(spec, verdicts)
-    text = f"{before}{BEGIN}\n{readme_results(verdicts, sentences)}\n{END}{after}"
-    return {page: results_page(verdicts, sentences, tables), readme: text}
+    square = squares(spec.squares, tables)
+    advice = [f"- {each}" for each in learnt(spec.advice, verdicts, complete=False)]
+    told = "\n".join([*advice, "", *square, "", SQUARES_ARE])
+    return {
+        folder / "README.md": results_page(verdicts, learnt(spec.learnt, verdicts), square, tables),
+        folder / "EVIDENCE.md": evidence_page(verdicts),
+        readme: f"{before}{BEGIN}\n{told}\n{END}{after}",
+    }
 
 
-def results_page(verdicts: Sequence[Verdict], sentences: Sequence[str], tables: Sequence[Table]) -> str:
-    """``results/README.md``: what was learnt, verdicts, figures, tables of the paper and of ours, then the evidence."""
-    claims, evidence = list[str](), list[str]()
+def squares(specs: Sequence[SquareSpec], tables: Sequence[Table]) -> list[str]:
+    """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
+    lines = [line(["task", "n", *("CE, greedy", "CE, distribution", "NTL-WAS, greedy", "NTL-WAS, distribution")])]
+    lines = [f"{lines[0]} regression head | ridge |", line(["---", *["---:"] * 7])]
+    for spec in specs:
+        where = f"{VERDICTS}: squares: {spec.task}"
+        of_table = (each for each in tables if (each.name, each.scale) == (spec.table, spec.scale))
+        blocks = (block for each in of_table for block in each.blocks if block.spec is each.spec.blocks[spec.block])
+        if (block := next(blocks, None)) is None:
+            raise UserError(f"{where}: there is no such table, scale and block")
+        (rows,) = rows_by_label([spec.group], block.spec, spec.scale, block.rows)
+        ridge = next((row for row in block.rows if row.spec.constant == "ridge"), None)
+        greedy, read = (column_of(block.spec, each, where) for each in (spec.metric, f"{spec.metric}@{spec.reading}"))
+
+        def mean(row: Row | None, column: ColumnSpec) -> str:
+            values = row.values.get(column.metric) or by_seed(column.metric, row.records) if row else {}
+            found = summarize([*values.values()]).mean
+            return "" if found is None else f"{found:#.3g}"
+
+        ways = [(rows.get(label), column) for label in (spec.ce, spec.ntl) for column in (greedy, read)]
+        cells = [mean(row, column) for row, column in [*ways, (rows.get(spec.head), greedy), (ridge, greedy)]]
+        lines.append(line([escape(spec.task), str(len(rows[spec.ce].records) if spec.ce in rows else 0), *cells]))
+    return lines
+
+
+def results_page(
+    verdicts: Sequence[Verdict], sentences: Sequence[str], square: Sequence[str], tables: Sequence[Table]
+) -> str:
+    """``results/README.md``: what was learnt, losses by readings, verdicts, figures and tables."""
+    claims = list[str]()
     for whose, members in groupby(verdicts, key=lambda verdict: verdict.spec.whose):
         claims += [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
-        told = ((escape(v.spec.text), f"**{v.outcome.value}{v.share}**", escape(v.by_task)) for v in members)
+        told = ((_linked(v), f"**{v.outcome.value}{v.share}**", escape(v.by_task)) for v in members)
         claims += [*map(line, told), ""]
-    for each in verdicts:
-        name = each.spec.name[:1].upper() + each.spec.name[1:]
-        evidence += [f"### {escape(name)}: {each.outcome.value}{each.share}", ""]
-        evidence += [f"{escape(each.spec.text)} ({escape(each.spec.source)})", ""]
-        for cell in (cell for cell in each.cells if cell.effect is not None):
-            said = f"{escape(cell.what)}: {escape(cell.text)}: **{cell.outcome.value}{cell.few}**"
-            evidence.append(f"- {cell.spec.task}, {cell.place}: {said}")
-        lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in each.cells if cell.effect is None]
-        evidence += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
     learnt_here, corrected = (f"- {escape(each)}" for each in sentences), [_corrected(verdicts)]
-    parts = {"learnt": learnt_here, "verdicts": claims, "corrected": corrected, "evidence": evidence}
+    parts = {"learnt": learnt_here, "squares": [*square, "", SQUARES_ARE], "verdicts": claims, "corrected": corrected}
     parts |= {"tables": _index(tables)}
     texts = {name: "\n".join(lines).rstrip("\n") for name, lines in parts.items()}
     return TEMPLATE.read_text(encoding="utf-8").format(**texts)
 
 
-def readme_results(verdicts: Sequence[Verdict], sentences: Sequence[str]) -> str:
-    """The generated part of README: what was learnt, and a line of verdicts for each kind of claim."""
-    lines, order = [*(f"- {escape(each)}" for each in sentences), ""], [*Outcome]
-    for whose in Whose:
-        names = dict[str, list[str]]()
-        members = (verdict for verdict in verdicts if verdict.spec.whose is whose)
-        for each in sorted(members, key=lambda verdict: (order.index(verdict.outcome), " of " in verdict.share)):
-            lead = f"**{each.outcome.value}{' on some tasks' * (' of ' in each.share)}**"
-            names.setdefault(lead, []).append(escape(f"{each.spec.name}{each.share}"))
-        texts = [f"{lead} {'; '.join(of)}" for lead, of in names.items()]
-        lines += [f"{whose.value}: {'. '.join(texts)}.", ""]
-    end = f"{_corrected(verdicts)} [Each verdict with its tasks, intervals, n and p](results/README.md#verdicts)."
-    return "\n".join([*lines, end])
+def _heading(verdict: Verdict) -> str:
+    name = verdict.spec.name[:1].upper() + verdict.spec.name[1:]
+    return f"{name}: {verdict.outcome.value}{verdict.share}"
+
+
+def _linked(verdict: Verdict) -> str:
+    """The claim, with a link to its evidence."""
+    place = re.sub(r"[^\w\- ]", "", _heading(verdict).lower()).replace(" ", "-")
+    return f"[{escape(verdict.spec.text)}](EVIDENCE.md#{place})"
+
+
+def evidence_page(verdicts: Sequence[Verdict]) -> str:
+    """``results/EVIDENCE.md``: each claim with its comparisons, their effects, intervals, n and p."""
+    lines = [
+        "# Evidence",
+        "",
+        "Each claim of the [verdicts](README.md#verdicts), task by task; [methods](METHODS.md).",
+        "",
+    ]
+    for each in verdicts:
+        lines += [f"## {escape(_heading(each))}", "", f"{escape(each.spec.text)} ({escape(each.spec.source)})", ""]
+        for cell in (cell for cell in each.cells if cell.effect is not None):
+            said = f"{escape(cell.what)}: {escape(cell.text)}: **{cell.outcome.value}{cell.few}**"
+            lines.append(f"- {cell.spec.task}, {cell.place}: {said}")
+        lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in each.cells if cell.effect is None]
+        lines += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
+    return "\n".join(lines)
 
 
 def _corrected(verdicts: Sequence[Verdict]) -> str:
@@ -299,9 +342,8 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
             continue
         seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
         n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-        page, command = f"[{what}](tables/{table.stem}.md)", f"make reproduce TABLE={table.name} SCALE={table.scale}"
-        about = [page, escape(subject or what), table.scale, n, f"{table.core_hours:.2f}", escape(table.finding)]
-        yield line([*about, f"`{command}`"])
+        page, command = f"[{what}](tables/{table.stem}.md)", f"`table={table.name} scale={table.scale}`"
+        yield line([page, escape(subject or what), n, f"{table.core_hours:.2f}", command])
     if empty:
         names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
         yield f"\nNo run yet: {names}."
