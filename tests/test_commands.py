@@ -19,6 +19,7 @@ from ntl.config.composition import register
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "data" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOGS = sorted((ROOT / "results" / "log").glob("*.md"))
 # What the program prints is not typed in a block: any mention counts.
 SOURCES = [path for folder in ("src", "config", "notebooks") for path in sorted((ROOT / folder).rglob("*.*"))]
 SOURCES = [path for path in SOURCES if path.suffix in (".py", ".yaml", ".ipynb")]
@@ -43,7 +44,7 @@ TYPED = sorted({command for page in PAGES for command in commands(page)})
 def test_what_the_commands_name_exists() -> None:
     assert len(TYPED) > 40
     assert {command.split()[0] for command in TYPED} <= {*PROGRAMS, *SLURM, *ELSEWHERE}
-    texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, ROOT / "results" / "LOG.md", *SOURCES)}
+    texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *LOGS, *SOURCES)}
     programs = {
         (path, program)
         for path, text in texts.items()

@@ -12,6 +12,7 @@ PAGES = [
     ROOT / "data" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "results").glob("*.md")),
+    *sorted((ROOT / "results" / "log").glob("*.md")),
     *sorted((ROOT / "results" / "tables").rglob("*.md")),
     ROOT / "results" / "figures" / "README.md",
 ]
@@ -34,6 +35,13 @@ def test_every_link_leads_somewhere() -> None:
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 broken.append((page.name, link))
     assert broken == []
+
+
+def test_the_log_lists_every_entry() -> None:
+    log, files = ROOT / "results" / "LOG.md", sorted((ROOT / "results" / "log").glob("*.md"), reverse=True)
+    entries = [entry for path in files for entry in re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.M)]
+    listed = re.findall(r"^- \[([\d-]+)\]\(log/.*?\): (.+)$", log.read_text(encoding="utf-8"), re.M)
+    assert [": ".join(each) for each in listed] == entries
 
 
 def test_the_readme_is_read_in_one_sitting_and_names_every_page() -> None:
