@@ -19,4 +19,4 @@ def test_the_index_is_a_line_a_table_with_its_command(make_record) -> None:
     assert "No run yet: Table 2 (tiny, hour)." in lines
     assert any(line.startswith("Tables A1 to A4 ") for line in lines)
     drawn = [line for line in lines if line.startswith("![")]
-    assert drawn == ["![Effects by claim and task](figures/effects.png)"]
+    assert drawn == ["![The paper's claims](figures/claims.png)"]

@@ -6,6 +6,7 @@ from statistics import median_high
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
@@ -15,7 +16,7 @@ from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
 from ntl.results.render import seeds_text
 from ntl.results.spec import BAND, SPLITS, Whose, load_verdicts, read_paper, table_spec
 from ntl.results.table import build_table
-from ntl.results.verdicts import judge
+from ntl.results.verdicts import Cell, judge
 from ntl.system.errors import one_line_errors
 
 OURS, THEIRS = "#0072B2", "#D55E00"
@@ -200,53 +201,68 @@ def figureA4(source: Source) -> Drawn:
     return figure, {"seeds": seeds_text(counts)}
 
 
-def effects(source: Source) -> Drawn:
-    """A line for each claim and task at the largest scale that ran, in percent or log points; an arrow beyond 100."""
+def claims(source: Source) -> Drawn:
+    """Of the paper."""
+    return _gains(source, Whose.paper)
+
+
+def gains(source: Source) -> Drawn:
+    """Of the weight on digits, of the distance, and of decodings."""
+    return _gains(source, Whose.ours)
+
+
+def _gains(source: Source, whose: Whose) -> Drawn:
+    """A row for each claim, with an interval for each task on which it is testable, at the largest scale that ran."""
     verdicts = load_verdicts()
     ran_at = {record.config.get("scale", {}).get("name") for record in source.records}
     specs = [*map(table_spec, sorted({cell.table for each in verdicts.claims for cell in each.cells} - {""}))]
     tables = [build_table(spec, source.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
-    lines = [
-        (verdict.spec.name, task, cell, cell.effect, cell.effect.gain)
-        for verdict in judge(verdicts, tables, source.records, source.results / "benchmarks")
-        for task, cell in verdict.tasks.items()
-        if verdict.spec.whose is not Whose.beyond and cell.scale and cell.effect and cell.effect.gain
-    ]
-    tested = [line for line in lines if line[2].outcome is not Outcome.not_testable]
-    published = [line for line in tested if line[2].scale in ("real", "paper")]
-    small = [line for line in tested if line not in published]
-    kinds = (("published models", "#D55E00", published), ("small models", "#0072B2", small))
-    if not (heights := [len(found) for *_, found in kinds if found]):
+    rows, left = dict[str, list[Cell]](), 0
+    for verdict in judge(verdicts, tables, source.records, source.results / "benchmarks"):
+        cells = [cell for cell in verdict.tasks.values() if cell.scale and cell.effect and cell.effect.gain]
+        if verdict.spec.whose is whose and cells:
+            tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
+            rows |= {verdict.spec.name: tested} if tested else {}
+            left += len(cells) - len(tested)
+    if not rows:
         raise draw.NoRuns
-    figure, parts = panels(PAGE, 0.2 + 0.7 * len(heights) + 0.17 * sum(heights), 1, len(heights), height_ratios=heights)
-    for axes, (kind, colour, found) in zip(parts, (kind for kind in kinds if kind[2]), strict=True):
-        axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
-        axes.axvline(0, color="#555555", linewidth=1)
-        names = list[str]()
-        for place, (claim, task, cell, gained, ends) in enumerate(found):
-            first = not place or claim != found[place - 1][0]
-            names.append(f"{claim}: {task}, {cell.scale}" if first else f"{task}, {cell.scale}")
-            if place and first:
-                axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
-            unit = 100.0 if gained.ratio else 100 * cell.band / gained.band if gained.band else math.inf
-            middle = gained.column.better.value * (gained.summary.mean or 0.0)  # which is known where the ends are
-            mean, *beyond = (unit * value for value in (middle, *ends))
-            inside = np.clip(beyond, -EDGE, EDGE)
-            axes.plot(inside, [place, place], "-", color=colour, linewidth=1.5)
-            for end, drawn, marker in zip(beyond, inside, "<>", strict=True):
-                if end != drawn:
-                    axes.plot([drawn], [place], marker, color=colour, markersize=5, clip_on=False)
-            if abs(mean) <= EDGE:
-                face = "white" if cell.spec.after else colour
-                axes.plot([mean], [place], "o", color=colour, markerfacecolor=face, markersize=4)
-        axes.set_xlim(-EDGE, EDGE)
-        axes.grid(axis="x")
-        axes.set_xlabel("gain: errors in log points, rates in percent")
-        axes.set_title(kind, loc="left")
-        draw.name_rows(axes, names)
-    counts = {outcome: sum(cell.outcome is outcome for _, _, cell, *_ in tested) for outcome in Outcome}
+    figure, (axes,) = panels(PAGE, 0.7 + 0.36 * len(rows), 1)
+    axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
+    axes.axvline(0, color="#555555", linewidth=1)
+    for place, cells in enumerate(rows.values()):
+        for at, cell in enumerate(cells):
+            published = cell.scale in ("real", "paper")
+            look: dict[str, Any] = {"color": THEIRS if published else OURS, "marker": "s" if published else "o"}
+            _interval(axes, cell, place + 0.8 * ((at + 0.5) / len(cells) - 0.5), look)
+        axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
+    axes.set_xlim(-EDGE, EDGE)
+    axes.grid(axis="x")
+    axes.set_xlabel("← worse      errors: log points, rates: percent      better →")
+    for label, colour, marker in (("SmolLM2-135M", THEIRS, "s"), ("under a million weights", OURS, "o")):
+        axes.plot([], [], marker=marker, color=colour, markersize=4, label=label)
+    draw.name_rows(axes, [*rows])
+    tested = [cell for cells in rows.values() for cell in cells]
+    counts = {outcome: sum(cell.outcome is outcome for cell in tested) for outcome in Outcome}
     shown = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-    return figure, {"n": str(len(tested)), "found": shown, "left": str(len(lines) - len(tested))}
+    axes.set_title(f"{whose.value}, {len(tested)} comparisons:\n{shown}", loc="left")
+    draw.legend(figure, 2)
+    return figure, {"left": str(left)}
+
+
+def _interval(axes: Axes, cell: Cell, place: float, look: dict[str, Any]) -> None:
+    """The gain and its interval; an arrow where an end lies beyond the panel."""
+    effect: Any = cell.effect
+    unit = 100.0 if effect.ratio else 100 * cell.band / effect.band if effect.band else math.inf
+    middle = effect.column.better.value * (effect.summary.mean or 0.0)  # which is known where the ends are
+    mean, *beyond = (unit * value for value in (middle, *effect.gain))
+    inside = np.clip(beyond, -EDGE, EDGE)
+    axes.plot(inside, [place, place], "-", color=look["color"], linewidth=1.2)
+    for end, drawn, marker in zip(beyond, inside, "<>", strict=True):
+        if end != drawn:
+            axes.plot([drawn], [place], marker, color=look["color"], markersize=4, clip_on=False)
+    if abs(mean) <= EDGE:
+        face = "white" if cell.spec.after else look["color"]
+        axes.plot([mean], [place], linestyle="", markerfacecolor=face, markersize=3.5, **look)
 
 
 def needle(source: Source) -> Drawn:
@@ -289,5 +305,5 @@ def speculative(source: Source) -> Drawn:
 
 FIGURES = {
     each.__name__: each
-    for each in (figure1b, figure2, figure3, figure4, figureA1, figureA2, figureA4, effects, needle, speculative)
+    for each in (figure1b, figure2, figure3, figure4, figureA1, figureA2, figureA4, claims, gains, needle, speculative)
 }
