@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2428, "objectives": 1246, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3916, "decoding": 1533, "evaluation": 1387, "results": 2722, "launch": 593, "benchmarks": 607},
+    **{"losses": 2438, "objectives": 1252, "training": 3087, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3916, "decoding": 1533, "evaluation": 1387, "results": 2788, "launch": 594, "benchmarks": 606},
     **{"config": 2307, "system": 580},
 }
-MAX_FILES = 136
+MAX_FILES = 137
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

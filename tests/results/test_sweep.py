@@ -1,11 +1,12 @@
 """What a sweep prints at its end: what differs between its runs, paired differences by hand, and what is no pair."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.results import RunRecord, write_record
-from ntl.results.readings import compare_runs, comparison, labels, show_sweep
+from ntl.results.readings import compare_readings, compare_runs, labels, show_sweep
 
 FILES = {"train.jsonl": "a", "test.jsonl": "b"}
 WAS = "loss=ntl_was, loss.weight=0.3"
@@ -44,22 +45,38 @@ def test_what_cannot_be_compared_says_why(made) -> None:
     assert labels([made("ce", 1, 0.5), made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
 
 
-def test_each_decoding_is_compared_with_the_same_one_of_ce(made) -> None:
-    """CE's own other decodings are compared with its first one. Without CE the first row takes its place."""
+def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(made) -> None:
+    """Without CE the first row takes its place; the advice follows from the intervals."""
 
-    def run(loss: str, seed: int, greedy: float, expected: float) -> RunRecord:
+    def run(loss: str, seed: int, greedy: float, expected: float, lost: float = 0.0) -> RunRecord:
         record = made(loss, seed, 0.5)
         record.metrics |= {"test/mae": greedy, "test/mae@expectation": expected, "test/mae:mean": 9.0}
-        return record
+        record.metrics |= {"test/mae:ridge": 0.5, "test/unparsable": lost}
+        return replace(record, config={**record.config, "beside": {"expectation": {}}})
 
-    runs = [run(*each) for seed in (1, 2) for each in (("ntl_was", seed, 4.0, 2.0), ("ce", seed, 2.0, 1.0))]
-    found = compare_runs(labels(runs), runs)["effect"]
-    other = "test MAE, expectation ↓"
-    assert (found["loss=ce", MAE], found["loss=ce", other]) == ("", "-50.0%, -50.0%, n = 2")
-    assert [found[WAS, metric] for metric in (MAE, other)] == ["+100.0%, +100.0%, n = 2"] * 2
-    assert comparison(labels(runs), runs)[-1] == "test MAE without a language model: 9.000 by mean."
-    alone = compare_runs(["a"] * 2, runs[::2])["effect"]
-    assert (alone["a", MAE], alone["a", other]) == ("", "-50.0%, -50.0%, n = 2")
+    def lines(runs: list[RunRecord]) -> list[str]:
+        return [" ".join(line.split()) for line in compare_readings(labels(runs), runs)]
+
+    losses = (("ntl_was", 4.0, 2.0, 0.25), ("ce", 2.0, 1.0, 0.0))
+    runs = [run(loss, seed, *rest) for seed in (1, 2, 3) for loss, *rest in losses]
+    found = lines(runs)
+    assert found[1:5] == [
+        "test MAE",
+        "greedy expectation",
+        f"{WAS} 4.000 ± 0.000 2.000 ± 0.000",
+        "loss=ce 2.000 ± 0.000 1.000 ± 0.000",
+    ]
+    assert found[5] == "For comparison: 9.000 by a constant answer, 0.500 by ridge regression on characters."
+    same, greedy = (found.index(f"difference from loss=ce, {each}") for each in ("read in the same way", "greedy"))
+    assert found[same + 2] == f"{WAS} +100.0% [+100.0, +100.0] +100.0% [+100.0, +100.0]"
+    assert found[greedy + 3] == "loss=ce -50.0% [-50.0, -50.0]"
+    assert found[found.index("unparsable") + 2].startswith(f"{WAS} 0.25")
+    assert found[-2].startswith("Less error than loss=ce, greedy: loss=ce, expectation, -50.0%")
+    assert found[-1].startswith("Ridge regression on characters has less error than all of these")
+    assert lines(runs[:2])[-2].startswith("One or two seeds show no difference")
+    alone = lines(runs[::2])
+    assert alone[alone.index("difference from all runs, greedy") + 2] == "all runs -50.0% [-50.0, -50.0]"
+    assert compare_readings(["a"], [replace(runs[1], config={**runs[1].config, "beside": {}})]) == []
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from ntl.evaluation.scores import Scores
 from ntl.numbers import parse_number
 from ntl.results import read_record, write_record
 from ntl.results.check_record import check_record
-from ntl.results.readings import comparison, regression_heads
+from ntl.results.readings import compare_readings, regression_heads
 from ntl.system.errors import Diverged, UserError
 from ntl.training import readings
 from ntl.training.decode import decode_examples
@@ -78,9 +78,13 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert {key for key in record.errors if key.startswith("test")} == {"test", *(f"test@{name}" for name in others)}
     assert printed.count("decoded validation:") == len(found)
     assert f"decoding=auto: {best.replace('_', ' ')}, by the MAE of validation: greedy " in printed
-    table = comparison(["loss=ntl_was"], [record])
+    table = compare_readings(["loss=ntl_was"], [record])
     assert "\n".join(table) in printed
-    assert sum(" test MAE" in line and "↓" in line for line in table) == len(found)
+    greedy, median = record.metrics[f"test/mae{'@greedy' * (best != 'greedy')}"], record.metrics["test/mae@median"]
+    assert table[2].split() == ["greedy", "digit", "median", "median", "expectation"]
+    assert greedy is not None
+    assert median is not None
+    assert [float(word) for word in table[3].split()[1:4:2]] == pytest.approx([greedy, median], abs=0.0006)
     assert not [line for line in check_record(record, [], path.parent)[0] if "decoding" in line]
     # By the settings of the choice, not by those of the group, also where decoding=auto is asked for.
     chosen = {**plain(compose(["decoding=median"]).decoding), "num_beams": 20, "interval_scale": "log"}

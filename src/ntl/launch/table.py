@@ -72,23 +72,24 @@ def complete_tables(
 
 
 def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord]) -> str:
-    """A line for each table, and for all with each run once; then each running or failed run, and how far it is.
+    """How many runs are in each state; a line for each table; each running or failed run, and how far it is.
 
     ``records``: those that core-hours are taken from.
     """
     todo = to_make(run for demand in demanded for run in demand.missing)
     found = {run.id: _state(run) for run in todo}
     tables = {demand.spec.name: set(demand.runs) for demand in demanded}
-    if len(tables) > 1:
-        tables["all"] = set().union(*tables.values())
+    tables["all"] = set().union(*tables.values())
     rows = []
     for name, ids in tables.items():
         left = [run for run in todo if run.id in ids]
         counts = Counter(found[run.id][0] for run in left) + Counter(done=len(ids) - len(left))
         states = [counts[state] for state in STATES]
         rows.append([name, demanded[0].scale, len(ids), *states, core_hours(left, records)])
-    columns = ["table", "scale", "runs", *STATES, "core-hours"]
-    lines = [pd.DataFrame(rows, columns=columns).to_string(index=False)]
+    _, _, total, *states, _ = rows[-1]
+    first = ", ".join(f"{count} {state}" for count, state in zip(states, STATES, strict=True))
+    columns, shown = ["table", "scale", "runs", *STATES, "core-hours"], rows if len(rows) > 2 else rows[:1]
+    lines = [f"{first} of {total}", pd.DataFrame(shown, columns=columns).to_string(index=False)]
     if added := computing(demanded[0].spec.added):
         lines.append(f"Every run with {', '.join(added)}; core-hours are of runs without.")
     for wanted in ("running", "failed"):

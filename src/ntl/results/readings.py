@@ -1,13 +1,14 @@
-"""What runs say at their end, alone or in a sweep: their metrics by decoding, and effects paired by seed."""
+"""What runs say at their end, alone or in a sweep: their metrics and readings, effects paired by seed, what follows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.evaluation.metrics import RIDGE, Better, metric_of
-from ntl.results.effects import effect, summarize
+from ntl.evaluation.metrics import RIDGE, metric_of
+from ntl.results.effects import Effect, Outcome, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, by_seed, override_key
 from ntl.results.record import RECORD, RunRecord, read_record, run_record
 from ntl.results.render import header, plus_minus
@@ -18,14 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
-# Of each test split and decoding, where it has them.
-SHOWN = ("accuracy", "mae", "unparsable", "represented", "coverage_90", "width_90")  # of each test split and decoding
-SHOWN_OF_TEXT = ("exact_match", "rouge1", "ce", "bits_per_byte")
-LEGEND = """\
-Mean ± standard deviation over n seeds. Effect over CE, or the first run, decoded in the same way; of CE's other
-decodings over its own: over the seeds of both, on the same test data, of errors the ratio, of rates the difference
-[95% t interval], not corrected for the number of comparisons. Three seeds give an interval, six can bring p below 0.05.
-Unparsable answers are in no MAE; decodings by number speak for the represented part of the probability."""
+SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
+DETAILS = ("unparsable", "represented", "coverage_90", "width_90")  # of each reading, where it has them and not 0
+LEGEND = (
+    "Mean ± standard deviation over n seeds. Effect over the first row, over the seeds of both, on the same test data: "
+    "of errors the ratio, of rates the difference [95% t interval], not corrected for the number of comparisons. "
+    "Unparsable answers are in no MAE; median and expectation speak for the represented part of the probability."
+)
 
 
 def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
@@ -76,53 +76,117 @@ def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRec
 
 
 def comparison(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
-    """The lines of ``compare_runs``, with its legend, the best constant answer and ridge regression."""
-    lines, first = [*compare_runs(names, records).to_string().splitlines(), LEGEND], records[0].metrics
-    error = OWN_ERROR.get(records[0].config["dataset"]["name"], "mae")
-    for split in [key.removesuffix(f"/{error}") for key in first if key.endswith(f"/{error}")]:
-        metric = metric_of(f"{split}/{error}")
-        scores = {name: first.get(f"{split}/{error}:{name}") for name in ("mode", "median", "mean", RIDGE)}
-        told = [f"{format(score, metric.format)} by {name}" for name, score in scores.items() if score is not None]
-        lines += [f"{split} {metric.heading} without a language model: {', '.join(told)}."] if told else []
-    return lines
+    """What runs of one data set, a name each, say beside one another: metrics, readings, and what follows."""
+    return [*compare_runs(names, records).to_string().splitlines(), LEGEND, *compare_readings(names, records)]
 
 
 def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.DataFrame":
-    """A line for each name of runs, metric and decoding: mean and sd over seeds, and the effect over CE (`LEGEND`).
+    """A line for each name of runs and metric: mean and sd over seeds, and the effect over the first name.
 
     The runs are of one data set; only scores on the same test data are compared.
     """
     import pandas as pd
 
-    runs, lines = dict[str, dict[int, RunRecord]](), list[tuple[str, str, str, int, str]]()
-    for name, record in zip(names, records, strict=True):
-        runs.setdefault(name, {})[record.seed] = record
-    of_ce = [have for have in runs.values() for run in have.values() if run.config["loss"]["name"] == "ce"]
-    base = (of_ce or [*runs.values()])[0]
-    shown = dict.fromkeys([*SHOWN, *SHOWN_OF_TEXT, OWN_ERROR.get(records[0].config["dataset"]["name"], "mae")])
-    splits = dict.fromkeys(key.removesuffix("/count") for key in records[0].metrics if key.endswith("/count"))
-    for name, have in runs.items():
-        beside = {
-            each for run in have.values() for each in run.config["beside"].keys() - {run.config["decoding"]["name"]}
-        }
-        readings = ["", *(f"@{each}" for each in sorted(beside))]
-        for plain, reading in ((f"{split}/{each}", at) for split in splits for at in readings for each in shown):
-            if values := by_seed(f"{plain}{reading}", have):
-                heading = f"{plain.partition('/')[0]} {metric_of(plain).heading}"
-                called = f", {reading[1:].replace('_', ' ')}" if reading else ""
-                column, told = ColumnSpec(f"{plain}{reading}", f"{heading}{called}"), ""
-                if (have is not base or reading) and column.better is not Better.neither:
-                    told = _effect(column, plain if have is base else column.metric, base, have)
-                mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
-                lines.append((name, header(column), mean, len(values), told))
+    runs, lines = _by_seed(names, records), list[tuple[str, str, str, int, str]]()
+    splits = [key.removesuffix("/count") for key in records[0].metrics if key.endswith("/count")]
+    base = runs[names[0]]
+    for (name, have), (split, metric) in product(runs.items(), product(splits, SHOWN)):
+        column = ColumnSpec(f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
+        if values := by_seed(column.metric, have):
+            mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
+            told = "" if have is base else _effect(column, base, have, f"{split}.jsonl")
+            lines.append((name, header(column), mean, len(values), told))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
 
-def _effect(column: ColumnSpec, metric: str, base: Mapping[int, RunRecord], have: Mapping[int, RunRecord]) -> str:
-    """Of these runs over those of ``base`` in ``metric``, or why there is none."""
-    file = f"{column.metric.partition('/')[0]}.jsonl"
+def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
+    """Tables with a row for each name of runs, over their seeds, and a column for each reading; and what follows.
+
+    They have the error on the first test split of numbers, its difference from CE read in the same way and from CE
+    greedy, and what is known of answers and intervals; beside them ridge regression and the best constant answer.
+    Without CE the first row takes its place. Nothing without a number as the answer, nor for a single cell.
+    """
+    import pandas as pd
+
+    runs, first = _by_seed(names, records), records[0]
+    error = OWN_ERROR.get(first.config["dataset"]["name"], "mae")
+    splits = [key.partition("/")[0] for key in first.metrics if key.endswith(f"/{error}")]
+    own = first.config["decoding"]["name"]
+    beside = {f"@{name}": name for record in records for name in record.config.get("beside", {}) if name != own}
+    called = dict(sorted({"": own, **beside}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
+    if not splits or len(runs) * len(called) < 2:
+        return []
+    split, greedy = splits[0], next(iter(called))
+    column = ColumnSpec(f"{split}/{error}")
+    of_ce = [name for name, have in runs.items() for run in have.values() if run.config["loss"]["name"] == "ce"]
+    base = (of_ce or [*runs])[0]
+
+    def values(row: str, at: str, metric: str = error) -> list[float | None]:
+        return [*by_seed(f"{split}/{metric}{at}", runs[row]).values()]
+
+    def gap(row: str, at: str, base_at: str) -> Effect | None:
+        sides = by_seed(f"{column.metric}{base_at}", runs[base]), by_seed(f"{column.metric}{at}", runs[row])
+        return effect(column, [sides[0]], [sides[1]]) if (row, at) != (base, base_at) else None
+
+    def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
+        cells = {name.replace("_", " "): {row: cell(row, at) for row in runs} for at, name in called.items()}
+        shown = (frame := pd.DataFrame(cells))[frame.ne("").any(axis="columns")]
+        return ["", title, *shown.to_string().splitlines()] if len(shown) else []
+
+    def mean(row: str, at: str, metric: str) -> str:
+        return f"{found:.3g}" if (found := summarize(values(row, at, metric)).mean) else ""
+
+    def difference(row: str, at: str, base_at: str) -> str:
+        return found.short if (found := gap(row, at, base_at)) else ""
+
+    heading = f"{split} {metric_of(column.metric).heading}"
+    lines = table(heading, lambda row, at: plus_minus(summarize(values(row, at)), column.format))
+    scores = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
+    known = {name: score for name, score in scores.items() if score is not None}
+    ridge, constants = known.pop(RIDGE, None), known.values()
+    told = [f"{min(constants):{column.format}} by a constant answer"] if constants else []
+    told += [f"{ridge:{column.format}} by ridge regression on characters"] if ridge is not None else []
+    lines += [f"For comparison: {', '.join(told)}."] if told else []
+    lines += table(f"difference from {base}, read in the same way", lambda row, at: difference(row, at, at))
+    lines += table(f"difference from {base}, {called[greedy]}", lambda row, at: difference(row, at, greedy))
+    for metric in DETAILS:
+        lines += table(metric_of(f"{split}/{metric}").heading, lambda row, at, metric=metric: mean(row, at, metric))
+    gaps = {(row, at): found for row in runs for at in called if (found := gap(row, at, greedy))}
+    advice = _advice(f"{base}, {called[greedy]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items()})
+    means = [found for row in runs for at in called if (found := summarize(values(row, at)).mean) is not None]
+    if ridge is not None and means and ridge < min(means):
+        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
+    return [*lines, "", *advice]
+
+
+def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
+    """Sentences that the intervals of the differences from ``base`` allow."""
+    known = {name: found for name, found in gaps.items() if found.summary.mean is not None}
+    if max((found.summary.n for found in known.values()), default=0) < 3:
+        few = "One or two seeds show no difference: three give an interval, and six can bring p below 0.05."
+        return [few] if known else []
+    shown = [name for name, found in known.items() if found.outcome(says_better=True) is Outcome.supported]
+    if not shown:
+        return [f"Nothing is shown to have less error than {base}: each interval includes 0, or is above it."]
+    best, *others = sorted(shown, key=lambda name: known[name].summary.mean or 0.0)
+    also = f"; also {'; '.join(others)}" if others else ""
+    return [
+        f"Less error than {base}: {best}, {known[best].text}{also}. Of many differences some are chance: let "
+        "validation choose (decoding=auto)."
+    ]
+
+
+def _by_seed(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, dict[int, RunRecord]]:
+    runs = dict[str, dict[int, RunRecord]]()
+    for name, record in zip(names, records, strict=True):
+        runs.setdefault(name, {})[record.seed] = record
+    return runs
+
+
+def _effect(column: ColumnSpec, base: Mapping[int, RunRecord], have: Mapping[int, RunRecord], file: str) -> str:
+    """Of these runs over those of ``base``, or why there is none."""
     seeds = [seed for seed in base if seed in have]
     same = [s for s in seeds if base[s].data.get("files", {}).get(file) == have[s].data.get("files", {}).get(file)]
     one, other = ({seed: runs[seed] for seed in same} for runs in (base, have))
-    gap = effect(column, [by_seed(metric, one)], [by_seed(column.metric, other)])
+    gap = effect(column, [by_seed(column.metric, one)], [by_seed(column.metric, other)])
     return gap.text if gap else f"none: {'other test data' if seeds else 'no seed in common'}"

@@ -21,7 +21,7 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
-from ntl.results.readings import comparison, regression_heads
+from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
@@ -204,7 +204,7 @@ def _compared(config: Config, record: RunRecord, folder: Path) -> list[str]:
     """What a run with several decodings says beside those of regression heads on the same data."""
     heads = regression_heads([record], folder.parent) if config.beside else []
     names = [f"loss={config.loss.name}", *["regression head"] * len(heads)]
-    return comparison(names, [record, *heads]) if config.beside else []
+    return compare_readings(names, [record, *heads]) if config.beside else []
 
 
 def _check_parts(parts: "RunParts") -> None:
