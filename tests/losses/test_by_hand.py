@@ -227,6 +227,16 @@ def test_was_cdf_and_crps_on_any_vocabulary(vocab: NumberVocabulary, seed: int):
         assert crps[row].item() == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
+def test_a_target_is_read_at_number_labels_alone_and_that_of_one_position_has_one_dimension():
+    logits, labels = at_every_number(IRREGULAR, seed=0)
+    target = random_distributions(len(labels), 6, seed=1)
+    expected = ntl_was_cdf(logits[1:], labels[1:], IRREGULAR, target=target[1:])
+    target[0] = torch.nan
+    torch.testing.assert_close(ntl_was_cdf(logits, labels, IRREGULAR, target=target, ignore_index=0), expected)
+    alone = ntl_was_cdf(logits[0], labels[0], IRREGULAR, target=torch.eye(6)[0])
+    torch.testing.assert_close(alone, ntl_was(logits[0], labels[0], IRREGULAR))
+
+
 # Tokens of one to eight digits, as in a published vocabulary.
 GAUSSIAN = partial(ntl_was_cdf, sigma=1.5)
 WIDE = NumberVocabulary.from_values([math.nan, *range(10), 1e3, 1e6, 6.6e7])

@@ -62,7 +62,16 @@ def test_every_implementation_gives_what_the_reference_gives(family: str, loss: 
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted({*choices("loss")} - {"squared_error", "expected_error", "emo"}))
+MOVED = {"ce", "ntl_was", "ntl_was_squashed"}  # one without a constant of its own, and those with one
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] * (name not in MOVED))
+        for name in sorted({*choices("loss")} - {"squared_error", "expected_error", "emo"})
+    ],
+)
 def test_the_constants_of_a_loss_move_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the device of the labels: on another one, a cost matrix that stayed behind is an error."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # masks in place of indices, as on a GPU

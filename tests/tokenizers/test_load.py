@@ -37,6 +37,16 @@ def test_digits_are_split_only_where_asked_and_stay_so(
             assert reloaded.special_tokens_map == fresh.special_tokens_map
 
 
+def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path) -> None:
+    vocab = json.loads((bpe_folder / "vocab.json").read_text(encoding="utf-8"))
+    vocab["%%"] = vocab.pop("7")
+    (bpe_folder / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (bpe_folder / "merges.txt").write_text("1 2\nĠ 12\nh e\n% %\n", encoding="utf-8")
+    load_tokenizer(bpe_folder, "default")
+    with pytest.raises(UserError, match="no token of its own for 7: it cannot be digit-level, use tokenizer=default"):
+        load_tokenizer(bpe_folder, "digit")
+
+
 def test_a_kind_or_a_source_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'digits': choose one of default, digit, rt, xval\. Did you mean 'digit'\?"):
         load_tokenizer(tmp_path, "digits")
