@@ -21,10 +21,10 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2428, "objectives": 1280, "training": 3084, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3859, "decoding": 1464, "evaluation": 1387, "results": 3223, "launch": 673, "benchmarks": 805},
+    **{"data": 3895, "decoding": 1464, "evaluation": 1387, "results": 3223, "launch": 673, "benchmarks": 805},
     **{"config": 2189, "system": 590},
 }
-MAX_FILES = 138
+MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
