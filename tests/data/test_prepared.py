@@ -106,6 +106,14 @@ def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.
     assert made == [dataset_named("noisy_numbers").folder_name]
 
 
+def test_a_column_of_dates_is_loaded_as_it_is_written(data_dir: Path, tmp_path: Path) -> None:
+    path, dates = tmp_path / "a.csv", [f"2020-01-{day:02}" for day in range(1, 30)]
+    path.write_text("question,answer\n" + "".join(f"{date},1\n" for date in dates))
+    prepared = Prepared(dataset_named("file", path=str(path)), data_dir)
+    prepared.prepare()
+    assert {date for split in ("train", "validation", "test") for date in prepared.load(split)["question"]} == {*dates}
+
+
 def test_text_comes_without_torch_and_without_datasets(data_dir: Path) -> None:
     code = (
         "import sys; sys.modules['datasets'] = None; sys.modules['pyarrow'] = None\n"

@@ -64,6 +64,9 @@ CASES = {
     "weights of parts": f"{OWN}=parts.jsonl dataset.answers=text dataset.format=chat dataset.weight=w "
     rf"'dataset.exclude_numbers=\b1' {GIVEN}=smollm2 model=gpt2_tiny",
     "text": f"{TEXT}=a.md {DIGIT} model=gpt2_tiny trainer.max_input_length=16",
+    "dates": f"{OWN}=dates.csv {DIGIT} {T5}",
+    "text, prefix": f"{TEXT}=a.jsonl dataset.column=question dataset.weight=w {GIVEN}=llama3 model=gpt2_tiny "
+    "trainer.max_input_length=13 dataset.exclude_numbers=1",
     "weighted text": f"{TEXT}=a.jsonl dataset.column=question dataset.weight=w {DIGIT} model=gpt2_tiny",
 }
 OF_PACKAGES = "dataset.validation_rows=3 dataset.test_rows=3 tokenizer=digit model=gpt2_tiny"
@@ -99,6 +102,7 @@ def write_files(folder: Path) -> None:
     (folder / "a.json").write_text(json.dumps(rows, indent=1))
     (folder / "a.csv").write_text("answer;question\n" + "".join(f'"1.{n:03},5 €";"q; {n}"\n\n' for n in range(30)))
     (folder / "a.tsv").write_text("".join(f'{n}\t"q" {n}\r\n' for n in range(30)))
+    (folder / "dates.csv").write_text("question,answer\n" + "".join(f"2020-01-{n:02},{n}\n" for n in range(1, 30)))
     (folder / "sentences.csv").write_text("question,answer\n" + "".join(f"q{n},It is {n} m.\n" for n in range(30)))
     table = pyarrow.table({"answer": pyarrow.array([n / 10 for n in range(30)], pyarrow.float32())})
     parquet.write_table(table.append_column("question", [[f"q{n}" for n in range(30)]]), folder / "a.parquet")

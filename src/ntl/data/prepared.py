@@ -127,19 +127,20 @@ class Prepared:
         return Rows(path)
 
     def load(self, split: str, cache_dir: Path | None = None) -> "datasets.Dataset":
-        """The rows of a split as a memory-mapped ``datasets.Dataset`` with the columns id, question and answer.
-
-        Its file is in ``cache_dir``, by default a folder of the data folder.
-        """
+        """The rows of a split as a ``datasets.Dataset`` of text, mapped from ``cache_dir``, or from the data folder."""
         from datasets import Dataset, Features, Value
+        from datasets.exceptions import DatasetGenerationError
 
         rows = self.rows(split)
         if not len(rows):
             raise UserError(f"{rows.path}: no rows.")
         columns = Features(dict.fromkeys(rows[0], Value("string")))
         cache = str(cache_dir or self.data_dir.absolute() / ".datasets")
-        found: Any = Dataset.from_json(str(rows.path), features=columns, cache_dir=cache)
-        return found
+        try:  # not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01
+            found: Any = Dataset.from_generator(rows.__iter__, columns, cache, fingerprint=self.content_key(split)[:16])
+            return found
+        except DatasetGenerationError as error:
+            raise error.__cause__ or error from None
 
     def train_targets(self) -> list[str]:
         """The answers of the training split, for scores of constant answers; of more than a million every k-th.

@@ -30,8 +30,6 @@ from ntl.system.errors import UserError
 PLAIN_TEXT = (".txt", ".md")
 # What `save_to_disk` of datasets writes for several splits, and for one.
 SAVED = ("dataset_dict.json", "state.json")
-SPLITS = ("train", "validation", "test")
-FEW = 10  # rows to train on
 
 
 @dataclass
@@ -95,7 +93,6 @@ class Told(NamedTuple):
 class Own(TextDataset):
     """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
 
-    splits = SPLITS
     rows_are: ClassVar[str] = "questions"
     has_weights = False
     unread: Counter[str]  # messages with a field that is not read, by its name
@@ -114,9 +111,9 @@ class Own(TextDataset):
         if unread := ", ".join(f"{name} ({count:,})" for name, count in self.unread.items()):
             line = f"{config.path}: fields of messages that are not read: {unread}"
             warnings.append(f"{line}; what is to be learned has to stand in content.")
-        pools |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
-        train, validation, test = (len(pools[split]) for split in SPLITS)
-        if train < FEW:
+        pools |= self._shared_out(pools["train"], [split for split in self.splits if split not in pools])
+        train, validation, test = (len(pools[split]) for split in self.splits)
+        if train < 10:
             counts = f"training rows: {train}, validation: {validation}, test: {test}"
             warnings.append(f"{config.path}: {counts}; a model learns nothing from so few.")
         for split, most in (("train", config.train_rows), ("test", config.test_rows)):
@@ -164,8 +161,8 @@ class Own(TextDataset):
                 raise UserError(f"{path}: no split {split!r}, only {', '.join(found)}; give a file that has its rows.")
             tables[split] = chosen
             if split == "train":
-                tables |= {other: found[other] for other in SPLITS if other in found}
-                if unread := [other for other in found if other not in ("", *SPLITS)]:
+                tables |= {other: found[other] for other in self.splits if other in found}
+                if unread := [other for other in found if other not in ("", *self.splits)]:
                     log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
         return tables
 
