@@ -15,7 +15,7 @@ from torch import Tensor
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
-from ntl.losses.kinds import Terms
+from ntl.losses.registry import Terms
 from ntl.numbers import NumberVocabulary
 
 # The losses of the paper's figures, which need no package but torch.

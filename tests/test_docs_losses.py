@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses.kinds import kinds
+from ntl.losses.registry import kinds
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "losses.md"

@@ -14,7 +14,7 @@ import torch
 from ntl import NumberTokenLoss, losses
 from ntl.benchmarks.losses import Setting, benchmark, token_losses
 from ntl.config import compose, folders
-from ntl.losses import ce_ntl, kinds
+from ntl.losses import ce_ntl, registry
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import loss_of
 
@@ -26,7 +26,7 @@ DIGITS = NumberVocabulary.from_values([float("nan"), *range(10)])
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """``relative.py`` and ``ntl_relative.yaml`` of the recipe, added to the tree."""
-    kinds.kinds()  # registers all existing losses first
+    registry.kinds()  # registers all existing losses first
     recipes = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     found = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", recipes, re.M | re.S))
     shutil.copytree(folders.CONFIG_DIR, tmp_path / "config")
@@ -34,7 +34,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "config" / "loss" / "ntl_relative.yaml").write_text(found["config/loss/ntl_relative.yaml"])
     monkeypatch.setattr(folders, "CONFIG_DIR", tmp_path / "config")
     monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
-    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
+    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
     yield
     sys.modules.pop("ntl.losses.relative", None)
     if hasattr(losses, "relative"):
@@ -73,4 +73,4 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
 
 def test_a_name_is_given_once() -> None:
     with pytest.raises(ValueError, match="kind 'was' is ntl_was already"):
-        kinds.register("was", losses.ntl_mse)
+        registry.register("was", losses.ntl_mse)

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError
 from ntl.config.composition import SCHEMAS, read_config
-from ntl.config.legality import validate
 from ntl.config.targets import ROOMS, locate
+from ntl.config.validation import validate
 from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."

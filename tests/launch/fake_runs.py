@@ -12,7 +12,7 @@ from ntl.config.cli import report
 from ntl.config.identity import recorded
 from ntl.results import RunRecord, write_record
 from ntl.system.errors import Busy
-from ntl.training.checkpoints import checkpoint_at, is_whole, write_manifest
+from ntl.training.checkpoints import checkpoint_at, is_complete, write_manifest
 
 FAILS, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 903, 904, 905, 906, 907
 
@@ -37,7 +37,7 @@ def run(config: Any, overrides: list[str]) -> None:
             raise Busy("another process is at this run")
     if config.base:
         base, _, step = config.base.rpartition("@")
-        assert is_whole(checkpoint_at(folder.with_name(base), int(step)))
+        assert is_complete(checkpoint_at(folder.with_name(base), int(step)))
     for step in config.keep_steps:
         checkpoint_at(folder, step).mkdir(parents=True)
         (checkpoint_at(folder, step) / "keep").touch()

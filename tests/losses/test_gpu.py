@@ -11,7 +11,7 @@ from loss_cases import DIGITS, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
 from ntl.losses import ce_ntl, linear_ce_ntl
-from ntl.losses.kinds import Terms, kinds
+from ntl.losses.registry import Terms, kinds
 
 pytestmark = pytest.mark.gpu
 

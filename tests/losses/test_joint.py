@@ -26,9 +26,9 @@ from torch import Tensor
 
 from ntl import losses
 from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
-from ntl.losses import kinds as registry
+from ntl.losses import registry
 from ntl.losses.joint import FASTER_FROM
-from ntl.losses.kinds import kinds
+from ntl.losses.registry import kinds
 from ntl.numbers import NumberVocabulary
 
 

@@ -12,7 +12,7 @@ from loss_cases import DIGITS, IRREGULAR, LOSSES, TEXT, TOKEN_LOSSES, WIDTH, bat
 
 from ntl import NumberTokenLoss, losses
 from ntl.losses import ce_ntl, linear_ce_ntl, ntl_was, ntl_was_cdf, place_weighted
-from ntl.losses.kinds import Terms
+from ntl.losses.registry import Terms
 from ntl.numbers import NumberVocabulary
 
 TOKENS = tokenizer(*"0123456789", "a")

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedConfig, T5ForCon
 from ntl.config import UserError, compose
 from ntl.config.folders import choices
 from ntl.config.loss import LossConfig, ObjectiveConfig, RegressionConfig
-from ntl.losses import JointLoss, kinds
+from ntl.losses import JointLoss, registry
 from ntl.losses.joint import FASTER_FROM
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken, loss_of
@@ -98,14 +98,14 @@ def test_an_option_that_only_a_run_knows() -> None:
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
 def test_emo_or_a_loss_of_other_logits_is_not_fused(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "_KINDS", kinds.kinds())
+    monkeypatch.setattr(registry, "_KINDS", registry.kinds())
 
     def others(
         logits: torch.Tensor, labels: torch.Tensor, number_vocab: Any, *, ignore_index: int, reduction: str
     ) -> Any:
         return logits[..., 0].sum()
 
-    kinds.register("others", others, fused=False)
+    registry.register("others", others, fused=False)
     line = r"^loss=own: .* are for the kinds ce, gce, .*, was_vocab; take "
     for kind in ("emo", "others"):
         with pytest.raises(UserError, match=line):

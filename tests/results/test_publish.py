@@ -12,7 +12,7 @@ from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
 from ntl.results.record import read_records
 from ntl.results.spec import TableSpec, load_table_spec
-from ntl.training.checkpoints import BASES, MANIFEST, WEIGHTS, is_whole, read_json, step_of
+from ntl.training.checkpoints import BASES, MANIFEST, WEIGHTS, is_complete, read_json, step_of
 
 
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
@@ -75,7 +75,7 @@ def test_published_weights_are_those_that_published_runs_started_from(published:
     assert checkpoints
     for checkpoint in checkpoints:
         run = f"{checkpoint.parents[1].name}@{step_of(checkpoint)}"
-        assert is_whole(checkpoint)
+        assert is_complete(checkpoint)
         digest = read_json(checkpoint / MANIFEST)[WEIGHTS]
         assert digest == started.get(run, digest), run
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Gran
 
 from ntl.config import UserError, compose
 from ntl.evaluation import score_predictions
-from ntl.training.checkpoints import KEEP, by_step, newest_whole, prune, step_of, write_manifest
+from ntl.training.checkpoints import KEEP, by_step, latest_complete, prune, step_of, write_manifest
 from ntl.training.predictor import predict
 from ntl.training.train import train
 from ntl.training.weights import load_model, load_sharded, save_model
@@ -39,13 +39,13 @@ def _steps(folder: Path) -> list[int]:
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "manifest.json"])
 def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, name: str) -> None:
     older, newer = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
-    assert newest_whole(tmp_path) == (newer, [])
+    assert latest_complete(tmp_path) == (newer, [])
     content = (newer / name).read_bytes()
     for damaged in (content[:7] + b"\1" + content[8:], content[:-1]):
         (newer / name).write_bytes(damaged)
-        assert newest_whole(tmp_path) == (older, [newer])
+        assert latest_complete(tmp_path) == (older, [newer])
     (newer / name).unlink()
-    assert newest_whole(tmp_path) == (older, [newer])
+    assert latest_complete(tmp_path) == (older, [newer])
 
 
 def test_the_newest_stay_by_step_not_by_name(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_newest_stay_by_step_not_by_name(tmp_path: Path) -> None:
         _checkpoint(tmp_path, step)
     (tmp_path / "checkpoint-best").mkdir()
     assert _steps(tmp_path) == [100, 20, 9]
-    assert newest_whole(tmp_path / "none") == (None, [])
+    assert latest_complete(tmp_path / "none") == (None, [])
     prune(tmp_path / "checkpoint-100", keep=2)
     assert _steps(tmp_path) == [100, 20]
     assert (tmp_path / "checkpoint-best").is_dir()

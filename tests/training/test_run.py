@@ -20,7 +20,7 @@ from ntl.config import Config, Diverged, UserError, compose, run_id
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy
-from ntl.training.checkpoints import is_taken, newest_whole, only_one
+from ntl.training.checkpoints import is_taken, latest_complete, only_one
 from ntl.training.predictor import predict
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
@@ -254,7 +254,7 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
     with pytest.raises(UserError, match=ONE_LINE):
         train(on_tmpfs)
     monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", original)
-    checkpoint, _ = newest_whole(folder / "checkpoints")
+    checkpoint, _ = latest_complete(folder / "checkpoints")
     assert checkpoint == folder / "checkpoints" / "checkpoint-6"
     fillers[0].unlink()
     assert without_times(train(on_tmpfs)) == without_times(finished / "record.json")

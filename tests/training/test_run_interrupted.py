@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ntl.config import Config, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import latest_complete
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
@@ -79,7 +79,7 @@ def test_a_resume_at_any_step_gives_the_same_bits(steps, schedule, small, outcom
     config = small(*SHARED, *SCHEDULES[schedule], f"output_dir={outputs}")
     for step in sorted(steps):
         run_interrupted(config, step)
-        checkpoint, damaged = newest_whole(outputs / run_id(config) / "checkpoints")
+        checkpoint, damaged = latest_complete(outputs / run_id(config) / "checkpoints")
         assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{step}", [])
         assert not (outputs / run_id(config) / "record.json").exists()
     assert outcome(config) == straight(schedule)
@@ -105,7 +105,7 @@ class Command:
 
     def wait_for_a_checkpoint(self, process: "subprocess.Popen[str]") -> None:
         deadline = time.monotonic() + 200
-        while process.poll() is None and newest_whole(self.folder / "checkpoints")[0] is None:
+        while process.poll() is None and latest_complete(self.folder / "checkpoints")[0] is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
@@ -147,7 +147,7 @@ def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, comma
         command.wait_for_a_checkpoint(process)
         process.send_signal(number)
         check_interrupted(process)
-    checkpoint, damaged = newest_whole(command.folder / "checkpoints")
+    checkpoint, damaged = latest_complete(command.folder / "checkpoints")
     assert (checkpoint is not None, damaged) == (True, [])
     command.finish()
     command.check(without_times)
@@ -193,6 +193,6 @@ def test_a_run_killed_while_it_writes_a_checkpoint_predictions_or_the_record(
         done = subprocess.run(strike, capture_output=True, text=True, timeout=120)
         assert done.returncode == -signal.SIGKILL, (event, name, done.stderr)
         assert not (command.folder / "record.json").exists()
-        assert newest_whole(command.folder / "checkpoints")[0] is not None
+        assert latest_complete(command.folder / "checkpoints")[0] is not None
     command.finish()
     command.check(without_times, files=True)

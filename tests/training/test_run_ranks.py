@@ -19,7 +19,7 @@ from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.evaluation import score_predictions
 from ntl.results import read_record
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import latest_complete
 from ntl.training.predictor import predict
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
@@ -90,7 +90,7 @@ def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(on_ranks) 
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=300)
     assert process.returncode != 0
-    checkpoint, damaged = newest_whole(broken.folder / "checkpoints")
+    checkpoint, damaged = latest_complete(broken.folder / "checkpoints")
     assert checkpoint is not None, said
     assert damaged == []
     assert not (broken.folder / "record.json").exists()

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from ntl.config.composition import compose as compose
     from ntl.config.decoding import DecodingConfig as DecodingConfig
     from ntl.config.identity import run_id as run_id
-    from ntl.config.legality import validate as validate
     from ntl.config.root import Config as Config
     from ntl.config.root import DatasetConfig as DatasetConfig
     from ntl.config.settings import setting as setting
     from ntl.config.targets import build as build
     from ntl.config.trainer import TrainerConfig as TrainerConfig
+    from ntl.config.validation import validate as validate
     from ntl.system.errors import Diverged as Diverged
     from ntl.system.errors import UserError as UserError
 

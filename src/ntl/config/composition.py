@@ -16,10 +16,10 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from ntl.config import decoding, folders, loss, model, root, trainer
 from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
-from ntl.config.kinds import checked_kind, loss_choice
-from ntl.config.legality import validate
 from ntl.config.model import check_type, describe_weights
+from ntl.config.registry import checked_kind, loss_choice
 from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
+from ntl.config.validation import validate
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
 

@@ -11,7 +11,7 @@ class DecodingConfig:
     """Settings of every decoding; `greedy` and `beam` have no others.
 
     Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.legality``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
+    (``ntl.config.validation``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ntl.config.kinds import SQUARED_ERROR, Kind, checked_kind, registered
+from ntl.config.registry import SQUARED_ERROR, Kind, checked_kind, registered
 from ntl.config.settings import MISSING, nearest, setting  # ntl.losses imports this file and works without omegaconf
 from ntl.system.errors import UserError
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ntl.config.decoding import DecodingConfig
-from ntl.config.legality import LISTS, NUMERIC
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.config.model import ModelConfig, TokenizerConfig
 from ntl.config.settings import MISSING, setting
 from ntl.config.trainer import TrainerConfig
+from ntl.config.validation import LISTS, NUMERIC
 from ntl.system.errors import UserError
 
 

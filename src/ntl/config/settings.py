@@ -38,7 +38,7 @@ def setting(
         meaning: What it does, in one plain sentence.
         unit: What a number counts or measures.
         origin: Where the default comes from, if it is the paper's, the original code's or published.
-        min, max, above, choices: What is allowed, ``above`` itself not; ``ntl.config.legality`` checks it.
+        min, max, above, choices: What is allowed, ``above`` itself not; ``ntl.config.validation`` checks it.
     """
     told = {"meaning": meaning, "unit": unit, "origin": origin, "min": min, "max": max, "above": above}
     told = {name: value for name, value in {**told, "choices": choices}.items() if value not in (None, "", ())}

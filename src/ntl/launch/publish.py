@@ -15,7 +15,7 @@ from ntl.results import RunRecord
 from ntl.results.record import PUBLISHED_ALONE, RECORD, checked_record, find_run, merged, published_file, read_records
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import lock, write_text
-from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
+from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_complete, publish_base
 
 PUBLISHED = 10  # answers of each split and sample in a record
 LONGEST = 300  # characters of a text in it
@@ -29,7 +29,7 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
     checkpoints = []
     for run in runs:
         folder = find_run(run, Path(outputs))
-        kept = [path for path in by_step(folder / CHECKPOINTS) if (path / KEEP).is_file() and is_whole(path)]
+        kept = [path for path in by_step(folder / CHECKPOINTS) if (path / KEEP).is_file() and is_complete(path)]
         if not kept:
             raise UserError(f"{folder} has no weights that other runs start from; train it with keep_steps=[STEP]")
         checkpoints += kept

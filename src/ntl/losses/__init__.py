@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ntl.losses.categorical import gaussian_target as gaussian_target
     from ntl.losses.cdf import ntl_crps as ntl_crps
     from ntl.losses.cdf import ntl_was_cdf as ntl_was_cdf
+    from ntl.losses.digit_positions import count_numbers as count_numbers
+    from ntl.losses.digit_positions import ntl_number_level as ntl_number_level
+    from ntl.losses.digit_positions import place_weighted as place_weighted
     from ntl.losses.joint import ce_ntl as ce_ntl
     from ntl.losses.joint import linear_ce_ntl as linear_ce_ntl
     from ntl.losses.lp import ntl_huber as ntl_huber
@@ -38,14 +41,11 @@ if TYPE_CHECKING:
     from ntl.losses.lp import ntl_mse as ntl_mse
     from ntl.losses.lp import squared_error as squared_error
     from ntl.losses.module import NumberTokenLoss as NumberTokenLoss
-    from ntl.losses.places import count_numbers as count_numbers
-    from ntl.losses.places import ntl_number_level as ntl_number_level
-    from ntl.losses.places import place_weighted as place_weighted
-    from ntl.losses.rivals import digit_entropy as digit_entropy
-    from ntl.losses.rivals import dist2 as dist2
-    from ntl.losses.rivals import emo as emo
-    from ntl.losses.rivals import ntil as ntil
-    from ntl.losses.rivals import smmd as smmd
+    from ntl.losses.related_losses import digit_entropy as digit_entropy
+    from ntl.losses.related_losses import dist2 as dist2
+    from ntl.losses.related_losses import emo as emo
+    from ntl.losses.related_losses import ntil as ntil
+    from ntl.losses.related_losses import smmd as smmd
     from ntl.losses.rows import count_labels as count_labels
     from ntl.losses.rows import count_number_labels as count_number_labels
     from ntl.losses.sums import JointLoss as JointLoss

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.kinds import register
+from ntl.losses.registry import register
 from ntl.losses.rows import (
     NumberRows,
     Reduction,

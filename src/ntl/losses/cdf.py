@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.categorical import gaussian_target
-from ntl.losses.kinds import register
+from ntl.losses.registry import register
 from ntl.losses.rows import NumberRows, of_number_rows
 
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.kinds import Terms
+from ntl.losses.registry import Terms
 from ntl.losses.rows import NumberRows, Weights, number_index, rows_of, upcast, weighted
 
 # The size of a chunk of logits in the type that is computed in; on a CPU, per thread. Larger chunks do not fit into the

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ntl.config.loss import checked_implementation
 from ntl.losses.fast import LMHead, fast_loss
-from ntl.losses.kinds import Terms, fast_kinds, import_all
+from ntl.losses.registry import Terms, fast_kinds, import_all
 from ntl.losses.rows import (
     NumberRows,
     Reduction,
@@ -57,9 +57,9 @@ def ce_ntl(
     Args:
         logits: (..., V). They are not shifted against the labels.
         labels: (...).
-        kind: The number loss, a registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" and "emo"
+        kind: The number loss, a registered one (`ntl.losses.registry`). "ce" is cross-entropy alone, "gce" and "emo"
             replace it. Several are joined by "+", as in "gce+was_cdf" or "was+crps"; their number losses are added. Or
-            `ntl.losses.kinds.Terms`, which have their own weight and options.
+            `ntl.losses.registry.Terms`, which have their own weight and options.
         reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
             number labels (for number_level of numbers, for ntil of rows), or by the given counts. "sum" does not
             divide. "none" returns total, sums and counts at each position, (...); it is always computed by "reference".

@@ -7,7 +7,7 @@ Its minimum is not unique: for the label 4, half the mass on each of 0 and 8 is 
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.kinds import register
+from ntl.losses.registry import register
 from ntl.losses.rows import NumberRows, Reduction, check_reduction, of_number_rows
 
 

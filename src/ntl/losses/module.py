@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ntl.losses.joint import ce_ntl, linear_ce_ntl
-from ntl.losses.kinds import Terms, kinds, moved, named
+from ntl.losses.registry import Terms, kinds, moved, named
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss, SumCount
 from ntl.losses.wasserstein import squashed_cost

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ntl.losses.kinds import register
+from ntl.losses.registry import register
 from ntl.losses.rows import Logits, NumberRows, Reduction, check_positive, number_rows, of_number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.losses import JointLoss, NumberTokenLoss, ntl_was, squashed_cost
 from ntl.losses.joint import is_faster, linear_number_rows, summed
-from ntl.losses.kinds import named
+from ntl.losses.registry import named
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS, checked_weights, number_rows
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
 from ntl.models import LMHead, embedding_rows

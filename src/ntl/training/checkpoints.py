@@ -136,7 +136,7 @@ def write_manifest(folder: Path) -> None:
     sync(folder.parent)
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Return whether every file that the manifest names is there, unchanged."""
     try:
         manifest = read_json(folder / MANIFEST)
@@ -174,16 +174,16 @@ def by_step(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
 
 
-def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
+def latest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
     """Return the newest complete checkpoint, if any, and the newer ones, which are damaged or incomplete."""
     checkpoints = by_step(folder)
-    damaged = list(takewhile(lambda checkpoint: not is_whole(checkpoint), checkpoints))
+    damaged = list(takewhile(lambda checkpoint: not is_complete(checkpoint), checkpoints))
     return next(iter(checkpoints[len(damaged) :]), None), damaged
 
 
 def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
     """Return the steps of ``steps`` at which the run has no complete checkpoint."""
-    return [step for step in steps if not is_whole(checkpoint_at(run, step))]
+    return [step for step in steps if not is_complete(checkpoint_at(run, step))]
 
 
 def prune(newest: Path, keep: int, best: int | None = None) -> None:
@@ -251,12 +251,12 @@ def checkpoint_for(config: Config, folder: Path) -> Path | None:
     if config.resume == "never":
         return None
     if config.resume == "auto":
-        checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
+        checkpoint, damaged = latest_complete(folder / CHECKPOINTS)
         for each in damaged:
             say(f"{each}: damaged or incomplete; skipped.")
     else:
         checkpoint = Path(config.resume)
-        if not (is_whole(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
+        if not (is_complete(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
             raise UserError(f"resume={checkpoint}: no complete checkpoint; give one like outputs/ID/checkpoints/NAME.")
     if checkpoint:
         with one_line_when_edited(checkpoint, f"{STATE} or {RUN}"):
@@ -288,7 +288,7 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
             "start over with resume=never."
         )
     best = best_of(history, trainer.best if trainer.max_steps else "").step
-    if best not in (None, step) and not is_whole(at_best := checkpoint_at(folder, best)):
+    if best not in (None, step) and not is_complete(at_best := checkpoint_at(folder, best)):
         raise UserError(
             f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "
             "comes from, or start over with resume=never."
@@ -342,7 +342,7 @@ def _listed(changed: Mapping[str, tuple[Any, Any]]) -> str:
 def find_base(base: str, *folders: Path) -> Path | None:
     """Return the complete checkpoint that ``base`` (``ID@STEP``) names, from the first of the folders that has it."""
     name, _, step = base.rpartition("@")
-    return next(filter(is_whole, (checkpoint_at(runs / name, int(step)) for runs in folders)), None)
+    return next(filter(is_complete, (checkpoint_at(runs / name, int(step)) for runs in folders)), None)
 
 
 def publish_base(checkpoint: Path, bases: Path) -> Path:

@@ -18,10 +18,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
+from ntl.config.validation import unfit_for_chat
 from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset

@@ -11,8 +11,8 @@ from ntl.config import Config, build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
-from ntl.config.legality import NUMERIC, PLAIN, unfit_for_chat
 from ntl.config.model import HFConfig
+from ntl.config.validation import NUMERIC, PLAIN, unfit_for_chat
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
 from ntl.data.prepared import Prepared
@@ -62,11 +62,13 @@ def restore(
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config, best = run_config(folder, overrides), best_step(folder)
-    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else checkpoints.newest_whole(folder / CHECKPOINTS)
+    checkpoint, damaged = (
+        (checkpoint_at(folder, best), []) if best else checkpoints.latest_complete(folder / CHECKPOINTS)
+    )
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
-    if best and not checkpoints.is_whole(checkpoint):
+    if best and not checkpoints.is_complete(checkpoint):
         raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
     config.tokenizer.path, config.model.path = str(folder / "tokenizer"), str(checkpoint)
     config.model.pretrained, config.model.dropout = True, None  # as its config.json has it

@@ -15,9 +15,9 @@ from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
 from ntl.config.identity import plain, recorded
-from ntl.config.legality import PLAIN, check_keep_steps
 from ntl.config.model import check_type, gguf_file, other_shape, source
 from ntl.config.trainer import DERIVED, in_steps
+from ntl.config.validation import PLAIN, check_keep_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import lacking_readings, read_record
@@ -186,7 +186,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
         best = scored if trainer.saves.metric else None
-        if newest := checkpoints.newest_whole(folder / CHECKPOINTS)[0]:
+        if newest := checkpoints.latest_complete(folder / CHECKPOINTS)[0]:
             checkpoints.prune(newest, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in (

@@ -29,7 +29,7 @@ from ntl.training.checkpoints import (
     RUN,
     STATE,
     WEIGHTS,
-    newest_whole,
+    latest_complete,
     prune,
     read_json,
     write_manifest,
@@ -259,7 +259,7 @@ class ObjectiveTrainer(Trainer):
     def _diverged(self, what: str) -> Diverged:
         broken = [step for step, losses in self.recent if not all(map(torch.isfinite, losses))]
         step = [*broken, *(step for step, _ in self.recent[-1:]), self.state.global_step][0]
-        checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
+        checkpoint, _ = latest_complete(Path(str(self.args.output_dir)))
         last = f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
         return Diverged(f"{what} at step {step}; {last}; a lower trainer.lr or trainer.max_grad_norm may help.")
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.legality import LISTS, NUMERIC
 from ntl.config.settings import setting
+from ntl.config.validation import LISTS, NUMERIC
 from ntl.data.dataset import PLAIN_NUMBERS, Row
 from ntl.data.raw import read_text
 from ntl.data.sets.own import PLAIN_TEXT, Own, OwnDataConfig, Told

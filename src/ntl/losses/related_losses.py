@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.kinds import register
-from ntl.losses.places import after, before, check_digits, first_of, last_of, numbers_of
+from ntl.losses.digit_positions import after, before, check_digits, first_of, last_of, numbers_of
+from ntl.losses.registry import register
 from ntl.losses.rows import (
     Logits,
     NumberRows,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ntl.losses.kinds import find, register
 from ntl.losses.lp import expectation
+from ntl.losses.registry import find, register
 from ntl.losses.rows import Logits, Reduction, check_positive, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
@@ -91,11 +91,12 @@ def place_weighted(
     another distance, and for number tokens that are not single digits.
     """
     check_digits(number_vocab)
-    kind = find(distance)
+    kind = find(getattr(distance, "func", distance))  # a partial has options of its own
     if kind is None or kind.is_base or kind.whole or kind.counted or "point_id" in kind.options:
         raise ValueError(f"distance {distance!r} is no number loss of single positions, such as 'was' or 'crps'")
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    each = kind.function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
+    function = distance if callable(distance) else kind.function
+    each = function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
     digits = is_number(rows.labels, number_vocab, ignore_index)
     inside, points = with_points(rows.labels, digits, point_id)
     if base is None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.folders import check_plain
-from ntl.config.kinds import SQUARED_ERROR
 from ntl.config.loss import ExpectedErrorConfig, MaskConfig, MTPConfig
 from ntl.config.model import HUB_ID, HFConfig, of_weights, source
+from ntl.config.registry import SQUARED_ERROR
 from ntl.config.settings import LIMITS, about, nearest, nested, text_of
 from ntl.config.targets import check_trust
 from ntl.config.trainer import DERIVED, LOSS, OF_LISTS, OF_NUMBERS, OF_TEXT, TORCH_OPTIMIZERS, WARMUP, is_decoded

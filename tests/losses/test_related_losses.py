@@ -21,8 +21,8 @@ from ntl.losses import (
     place_weighted,
     smmd,
 )
-from ntl.losses.kinds import kinds
-from ntl.losses.rivals import transport_cost
+from ntl.losses.registry import kinds
+from ntl.losses.related_losses import transport_cost
 from ntl.numbers import NumberVocabulary
 
 POINT, TEXT = 10, 11
