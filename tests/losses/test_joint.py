@@ -25,8 +25,7 @@ from loss_cases import (
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl
-from ntl.losses import registry
+from ntl.losses import JointLoss, ce_ntl, cross_entropy, fast, linear_ce_ntl, registry
 from ntl.losses.joint import FASTER_FROM
 from ntl.losses.registry import kinds
 from ntl.numbers import NumberVocabulary

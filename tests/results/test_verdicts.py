@@ -222,7 +222,7 @@ def test_a_square_has_both_losses_read_in_both_ways(tmp_path: Path, make_record:
     square = "{task: noise, table: evidence, scale: tiny, metric: test/rmse_truth, reading: expectation}"
     spec = load(tmp_path, head=HEAD.replace("squares: []", f"squares: [{square}]"))
     lines = squares(spec.squares, [build_table("evidence", runs)])
-    assert lines[2] == "| noise | 2 | 9.00 | 4.50 | 6.50 | 3.25 |  |  |"
+    assert lines[2] == "| noise | 2 | mean | 9.00 | 4.50 | 6.50 | 3.25 |  |  |"
     with pytest.raises(UserError, match="squares: noise: there is no such table, scale and block"):
         squares(spec.squares, [])
 

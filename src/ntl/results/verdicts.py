@@ -32,9 +32,10 @@ from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds. *Distribution*: the median of the model's distribution of whole "
-    "numbers; on noisy numbers, arithmetic and the last line its mean, on the first line the median of each digit."
+    "Errors, less is better: means over n seeds. The second reading: the mean or median of the model's distribution of "
+    "whole numbers, or the median of each digit's."
 )
+READ_BY = {"expectation": "mean"}
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"  # in the project's README
 SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
 DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
@@ -256,8 +257,8 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
 
 def squares(specs: Sequence[SquareSpec], tables: Sequence[Table]) -> list[str]:
     """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
-    lines = [line(["task", "n", *("CE, greedy", "CE, distribution", "NTL-WAS, greedy", "NTL-WAS, distribution")])]
-    lines = [f"{lines[0]} regression head | ridge |", line(["---", *["---:"] * 7])]
+    ways = ("second reading", *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "second")))
+    lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
     for spec in specs:
         where = f"{VERDICTS}: squares: {spec.task}"
         of_table = (each for each in tables if (each.name, each.scale) == (spec.table, spec.scale))
@@ -273,9 +274,10 @@ def squares(specs: Sequence[SquareSpec], tables: Sequence[Table]) -> list[str]:
             found = summarize([*values.values()]).mean
             return "" if found is None else f"{found:#.3g}"
 
-        ways = [(rows.get(label), column) for label in (spec.ce, spec.ntl) for column in (greedy, read)]
-        cells = [mean(row, column) for row, column in [*ways, (rows.get(spec.head), greedy), (ridge, greedy)]]
-        lines.append(line([escape(spec.task), str(len(rows[spec.ce].records) if spec.ce in rows else 0), *cells]))
+        both = [(rows.get(label), column) for label in (spec.ce, spec.ntl) for column in (greedy, read)]
+        cells = [mean(row, column) for row, column in [*both, (rows.get(spec.head), greedy), (ridge, greedy)]]
+        n, by = len(rows[spec.ce].records) if spec.ce in rows else 0, READ_BY.get(spec.reading, spec.reading)
+        lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *cells]))
     return lines
 
 
