@@ -1,6 +1,7 @@
 """Decode test splits again, or answer questions: python scripts/predict.py RUN [QUESTION] [KEY=VALUE ...]."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -112,7 +113,10 @@ def as_text(answer: dict[str, Any]) -> str:
     """The question, and below it the answer and its interval, if there is one."""
     text = answer["answer"] or "(no answer)"
     if "interval" in answer:
-        text += " [{:.12g}, {:.12g}]".format(*answer["interval"])
+        low, high = answer["interval"]
+        top = max(abs(low), abs(high))
+        decimals = max(0, 3 - math.floor(math.log10(top))) if 0 < top < math.inf else 0
+        text += f" [{round(low, decimals):.12g}, {round(high, decimals):.12g}]"
     return "\n  ".join([answer["question"], *text.splitlines()])
 
 

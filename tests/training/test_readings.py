@@ -80,11 +80,10 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert f"decoding=auto: {best.replace('_', ' ')}, by the MAE of validation: greedy " in printed
     table = compare_readings(["loss=ntl_was"], [record])
     assert "\n".join(table) in printed
-    greedy, median = record.metrics[f"test/mae{'@greedy' * (best != 'greedy')}"], record.metrics["test/mae@median"]
     assert table[2].split() == ["greedy", "digit", "median", "median", "expectation"]
-    assert greedy is not None
+    median = record.metrics["test/mae@median"]
     assert median is not None
-    assert [float(word) for word in table[3].split()[1:4:2]] == pytest.approx([greedy, median], abs=0.0006)
+    assert f" {median:.3f} " in f"{table[3]} "
     assert not [line for line in check_record(record, [], path.parent)[0] if "decoding" in line]
     # By the settings of the choice, not by those of the group, also where decoding=auto is asked for.
     chosen = {**plain(compose(["decoding=median"]).decoding), "num_beams": 20, "interval_scale": "log"}
