@@ -154,6 +154,7 @@ def test_dry_run_makes_nothing(
     assert sum(int(line.split()[-1]) for line in found[7:9]) == 6
     assert said("--dry-run", "--gpu", "v100")[5].startswith("Estimated for v100, ")
     assert said("seeds=2", "--status")[2].split()[:3] == ["small", "tiny", "2"]
+    assert said("trainer.gradient_checkpointing=true", "--dry-run")[5].startswith("Estimated ")  # the same table
     assert said("trainer.bf16=true", "--dry-run")[5].startswith("Every run with trainer.bf16=true; ")
 
 
