@@ -19,6 +19,7 @@ Choices (group=name):
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
 `python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
+`python train.py --dry-run` trains nothing and prints the memory and hours that the run takes of a GPU, --gpu h100.
 `python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 `--config-dir DIR` takes further choices from your own files, such as DIR/loss/NAME.yaml.
 
@@ -65,6 +66,19 @@ def task(raw: "DictConfig") -> None:
         failures.append(error)  # an error raised here would make Hydra print a second line
 
 
+def price(words: list[str]) -> None:
+    """Print what the run of these overrides takes of a GPU. UserError: unknown GPU, or as composing them does."""
+    parser = Parser(prog="train.py --dry-run", allow_abbrev=False)
+    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--config-dir", "-cd")  # is in use already
+    parser.add_argument("overrides", nargs="*")
+    chosen = parser.parse_intermixed_args(words)
+    from ntl.config.composition import compose
+    from ntl.launch.capacity import capacity
+
+    print(capacity([compose(chosen.overrides)], chosen.gpu))
+
+
 def main() -> None:
     """Train what ``sys.argv`` says. UserError, or an error of Hydra or OmegaConf, for bad input."""
     words = sys.argv[1:]
@@ -78,6 +92,8 @@ def main() -> None:
 
         print(help_text() if len(words) == 1 else help_asked(words) or help_text())
         return
+    if "--dry-run" in words:
+        return price([word for word in words if word != "--dry-run"])
     # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     if is_sweep := not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group

@@ -127,8 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
-    what = "train nothing: print how many runs are left, how far they are, and the core-hours of such runs"
+    what = "train nothing: print how many runs are left, how far they are, and what they take"
     parser.add_argument("--dry-run", "--status", action="store_true", help=what)
+    what = "the device that --dry-run prices the runs for: h100 (default), a100, l40s, v100"
+    parser.add_argument("--gpu", default="h100", help=what)
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
@@ -140,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complete_tables(**settings, records=records)
     measured = load_records([PUBLISHED, settings["outputs"]])
     given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
-    print(dry_run(demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured))
+    print(dry_run(demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured, chosen.gpu))
     return 0
 
 

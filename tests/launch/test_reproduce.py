@@ -147,10 +147,14 @@ def test_dry_run_makes_nothing(
     found = said("workers=4", "--dry-run")
     assert found[0] == "0 done, 0 running, 0 failed, 6 missing of 6"
     assert found[1].split() == ["table", "scale", "runs", "done", "running", "failed", "missing", "core-hours"]
-    rows = [line.split()[:7] for line in found[2:]]
+    rows = [line.split()[:7] for line in found[2:5]]
     of_one = [["small", "tiny", "4", "0", "0", "0", "4"], ["other", "tiny", "4", "0", "0", "0", "4"]]
     assert rows == [*of_one, ["all", "tiny", "6", "0", "0", "0", "6"]]  # runs of both tables are counted once
+    assert found[5].startswith("Estimated for h100, ")
+    assert sum(int(line.split()[-1]) for line in found[7:9]) == 6
+    assert said("--dry-run", "--gpu", "v100")[5].startswith("Estimated for v100, ")
     assert said("seeds=2", "--status")[2].split()[:3] == ["small", "tiny", "2"]
+    assert said("trainer.gradient_checkpointing=true", "--dry-run")[5].startswith("Estimated ")  # the same table
     assert said("trainer.bf16=true", "--dry-run")[5].startswith("Every run with trainer.bf16=true; ")
 
 
@@ -166,7 +170,7 @@ def test_the_state_of_each_run(make_table: MakeTable, tmp_path: Path, monkeypatc
     with lock(tmp_path / f".{at_work.id}.lock"):
         first, _, counts, *lines = table.dry_run(demanded, []).splitlines()
     assert first == "1 done, 1 running, 1 failed, 1 missing of 4"
-    assert counts.split() == ["small", "tiny", "4", "1", "1", "1", "1", "0.00", "+", "runs", "not", "measured:", "3"]
+    assert counts.split() == ["small", "tiny", "4", "1", "1", "1", "1", "not", "measured:", "3"]
     assert lines == [f"running {at_work.id}: step 25/500", f"failed  {failed.id}: ValueError: no such thing"]
 
 

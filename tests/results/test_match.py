@@ -26,7 +26,7 @@ def test_a_record_belongs_to_the_row_with_its_overrides_whatever_its_name(make_r
     assert row_records(plan(WAS), records) == {1: records[0]}
     assert row_records(plan(CE), records) == {1: records[2]}
     # In any order, and with what changes no result.
-    words = ["probe_steps=50", "output_dir=elsewhere", *reversed(records[0].overrides)]
+    words = ["probe_steps=50", "trainer.gradient_checkpointing=true", *reversed(records[0].overrides)]
     renamed = replace(records[0], id=f"{records[0].id[:-1]}x", overrides=words)
     assert row_records(plan(WAS), [renamed]) == {1: renamed}
     assert row_records(plan(replace(WAS, overrides=[*WAS.overrides, "trainer.lr=1"])), records) == {}

@@ -71,10 +71,10 @@ def complete_tables(
 # ---- what is left
 
 
-def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord]) -> str:
+def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord], gpu: str = "") -> str:
     """How many runs are in each state; a line for each table; each running or failed run, and how far it is.
 
-    ``records``: those that core-hours are taken from.
+    ``records``: those that core-hours are taken from. ``gpu``: what the runs that are left would take of it.
     """
     todo = to_make(run for demand in demanded for run in demand.missing)
     found = {run.id: _state(run) for run in todo}
@@ -94,6 +94,10 @@ def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord]) -> str:
         lines.append(f"Every run with {', '.join(added)}; core-hours are of runs without.")
     for wanted in ("running", "failed"):
         lines += [f"{wanted:<8}{name}: {detail}" for name, (state, detail) in found.items() if state == wanted]
+    if gpu and todo:
+        from ntl.launch.capacity import capacity  # here, because it imports torch
+
+        lines.append(capacity([run.config for run in todo], gpu))
     return "\n".join(lines)
 
 
@@ -105,12 +109,17 @@ def _state(run: Run) -> tuple[str, str]:
 
 
 def core_hours(runs: Sequence[Run], records: Sequence[RunRecord]) -> str:
-    """What such runs took in the median, as ``0.35 + runs not measured: 4``; records of GPUs do not count."""
+    """What such runs took in the median, as ``0.35 + runs not measured: 4``; records of GPUs do not count.
+
+    Without the sum where no such run was measured.
+    """
     measured: dict[Any, list[float]] = {}
     for record in records:
         if record.core_seconds:
             measured.setdefault(_kind(record.config), []).append(record.core_seconds / 3600)
     found = [measured.get(_kind(plain(run.config))) for run in runs]
+    if found and not any(found):
+        return f"not measured: {len(found)}"
     hours = f"{sum(median(each) for each in found if each):,.2f}"
     return f"{hours} + runs not measured: {found.count(None)}" if None in found else hours
 

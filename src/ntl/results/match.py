@@ -1,6 +1,6 @@
 """From the rows of a table to the runs they need, and to the records of these runs, by their overrides."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -18,6 +18,8 @@ from ntl.system.errors import UserError
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
 # metrics and changes none.
 NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
+# They save memory and leave the gradient as it is: a run with them fills the same row of the same table.
+SAVE_MEMORY = ("trainer.gradient_checkpointing", "trainer.max_tokens_per_batch")
 
 
 @dataclass(eq=False)
@@ -73,12 +75,17 @@ def override_key(override: str) -> str:
 
 def computing(overrides: Iterable[str]) -> tuple[str, ...]:
     """The overrides that change what a run computes, sorted; the others only set folders, tracking and the like."""
-    return tuple(sorted(word for word in overrides if override_key(word).split(".")[0] not in NOT_RECORDED))
+    return tuple(sorted(word for word in overrides if _changes(word, NOT_RECORDED)))
+
+
+def _changes(override: str, groups: Container[str]) -> bool:
+    key = override_key(override)
+    return key not in SAVE_MEMORY and key.split(".")[0] not in groups
 
 
 @cache
 def _matched(overrides: tuple[str, ...]) -> frozenset[str]:
-    kept = (word for word in overrides if override_key(word).split(".")[0] not in NOT_COMPUTED_WITH)
+    kept = (word for word in overrides if _changes(word, NOT_COMPUTED_WITH))
     return frozenset(f"loss={loss_choice(word[5:])}" if word.startswith("loss=") else word for word in kept)
 
 
