@@ -21,8 +21,8 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2851, "launch": 594, "benchmarks": 606},
-    **{"config": 2303, "system": 580},
+    **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2851, "launch": 637, "benchmarks": 606},
+    **{"config": 2314, "system": 580},
 }
 MAX_FILES = 137
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
@@ -213,6 +213,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "config/model.py": "gguf",
+    "config/composition.py": "slurm",
     "launch/workers.py": "slurm",
     "scripts/notebooks.py": "dev",
 }
