@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"losses": 2464, "objectives": 1221, "training": 3086, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2851, "launch": 637, "benchmarks": 606},
-    **{"config": 2314, "system": 580},
+    **{"config": 2315, "system": 597},
 }
 MAX_FILES = 137
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
