@@ -131,18 +131,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", "--status", action="store_true", help=what)
     what = "the device that --dry-run prices the runs for: h100 (default), a100, l40s, v100"
     parser.add_argument("--gpu", default="h100", help=what)
+    what = "submit nothing: print the sbatch script of launcher=slurm, or of a launcher of your own"
+    parser.add_argument("--print-script", action="store_true", help=what)
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
-    from ntl.launch.plan import demands
+    launcher, hydra = settings.get("launcher", ""), settings.get("hydra", ())
+    if chosen.print_script and not launcher:
+        raise UserError("--print-script: a launcher has a script; add launcher=slurm.")
+    from ntl.launch.plan import demands, to_make
     from ntl.launch.table import complete_tables, dry_run
+    from ntl.launch.workers import job_scripts, launcher_settings
     from ntl.results import load_records
 
-    if not chosen.dry_run:
+    if launcher:  # a mistake in its settings is told before a table is read
+        launcher_settings(launcher, hydra)
+    if not chosen.dry_run and not chosen.print_script:
         return complete_tables(**settings, records=records)
     measured = load_records([PUBLISHED, settings["outputs"]])
     given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
-    print(dry_run(demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured, chosen.gpu))
+    demanded = demands(*given, settings.get("overrides", ()), settings.get("seeds", ()))
+    if not chosen.print_script:
+        print(dry_run(demanded, measured, chosen.gpu))
+    elif runs := to_make(run for demand in demanded for run in demand.missing):
+        print(job_scripts(runs, launcher, hydra))
+    else:
+        print("# All runs are made: nothing would be submitted.")
     return 0
 
 

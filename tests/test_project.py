@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2869, "launch": 981, "benchmarks": 606},
-    **{"config": 2303, "system": 580},
+    **{"losses": 2464, "objectives": 1221, "training": 3088, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2876, "launch": 1024, "benchmarks": 606},
+    **{"config": 2315, "system": 597},
 }
 MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
@@ -213,6 +213,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "config/model.py": "gguf",
+    "config/composition.py": "slurm",
     "launch/workers.py": "slurm",
     "scripts/notebooks.py": "dev",
 }

@@ -1,16 +1,18 @@
 """The launchers of config/hydra/launcher, and the tasks of a job as ranks of a run, without a Slurm."""
 
 import os
+import re
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from commands import ROOT, environment
+from commands import ROOT, SMALL, environment, start, table_text
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
@@ -19,7 +21,8 @@ from hydra.types import RunMode
 from ntl.config.composition import register
 from ntl.config.folders import CONFIG_DIR
 from ntl.launch import workers
-from ntl.system.errors import Busy
+from ntl.launch.plan import Run
+from ntl.system.errors import Busy, UserError
 
 pytest.importorskip("submitit")
 
@@ -35,7 +38,101 @@ def test_every_launcher_is_that_of_hydra_submitit_launcher(name: str) -> None:
     launcher: Any = Plugins.instance().instantiate_launcher(None, None, config)  # pyright: ignore[reportArgumentType]
     assert type(launcher).__name__ == "SlurmLauncher"
     assert "export SLURM_KILL_BAD_EXIT=1" in launcher.params["setup"]
-    assert launcher.params["max_num_timeout"] > 0
+    hours = (launcher.params["max_num_timeout"] + 1) * launcher.params["timeout_min"] / 60
+    assert hours > {"slurm": 212, "gpu_cluster": 3123}[name]  # estimates for T5-3B at scale=paper: bf16, float32
+
+
+SCRIPT = """#!/bin/bash
+
+# Parameters
+#SBATCH --account=my_project
+#SBATCH --array=0-1%2
+#SBATCH --comment=ntl
+#SBATCH --constraint=h100
+#SBATCH --cpus-per-task=8
+#SBATCH --error=FOLDER/%A_%a/%A_%a_0_log.err
+#SBATCH --gpus-per-node=1
+#SBATCH --job-name=ntl
+#SBATCH --mail-type=FAIL
+#SBATCH --mem=64GB
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --open-mode=append
+#SBATCH --output=FOLDER/%A_%a/%A_%a_0_log.out
+#SBATCH --partition=gpu
+#SBATCH --requeue
+#SBATCH --signal=USR2@300
+#SBATCH --time=1380
+#SBATCH --wckey=''
+
+# setup
+export SLURM_KILL_BAD_EXIT=1
+[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+module load cuda
+export HF_HUB_OFFLINE=1
+export NCCL_DEBUG=WARN
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+srun --unbuffered --output FOLDER/%A_%a/%A_%a_%t_log.out --error FOLDER/%A_%a/%A_%a_%t_log.err \
+apptainer exec --nv ntl.sif PYTHON -u -m submitit.core._submit FOLDER/%j
+"""
+
+
+def test_the_script_that_is_submitted(planned: Callable[..., list[Run]], tmp_path: Path) -> None:
+    srun = "hydra.launcher.srun_args=[apptainer,exec,--nv,ntl.sif]"
+    expected = SCRIPT.replace("FOLDER", f"{tmp_path}/outputs/.sweep/.submitit").replace("PYTHON", sys.executable)
+    assert workers.job_scripts(planned(1, 2), "gpu_cluster", [srun]) == expected
+    assert not (tmp_path / "outputs").exists()
+    assert "--array" not in workers.job_scripts(planned(1), "slurm")
+    with pytest.raises(UserError, match="launcher=basic: it has no sbatch script"):
+        workers.job_scripts(planned(1), "basic")
+
+
+def test_a_mistake_in_a_launcher_is_one_line_before_anything_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = runpy.run_path(str(ROOT / "scripts" / "reproduce.py"))
+    for word in ("hydra.launcher.partiton=gpu", "launcher=slrm"):
+        words = ["table=2", "--dry-run", word, *["launcher=slurm"] * ("hydra" in word)]
+        with patch.object(sys, "argv", ["reproduce.py", *words]):
+            assert parts["report"](parts["main"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search("Did you mean '(partition|slurm)'[?]$", line)
+    with pytest.raises(UserError, match="add launcher=slurm"):
+        parts["main"](["table=2", "--print-script"])
+
+
+# What stands for Slurm: both jobs of an array begin at once, in the environment that Slurm would give them.
+SBATCH = """#!/bin/sh
+cp "$1" "$FAKE/script"
+export SLURM_CPUS_PER_TASK=4 SLURM_JOB_NODELIST=here SLURM_ARRAY_JOB_ID=7
+for task in 0 1; do
+    SLURM_ARRAY_TASK_ID=$task SLURM_JOB_ID=7$task sh "$1" >"$FAKE/said$task" 2>&1 &
+done
+echo Submitted batch job 7
+"""
+SRUN = """#!/bin/sh
+echo "cores: $SRUN_CPUS_PER_TASK"
+shift 5
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_the_printed_script_is_the_one_that_is_submitted_and_it_trains(tmp_path: Path) -> None:
+    for name, text in {"sbatch": SBATCH, "srun": SRUN}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    table = tmp_path / "small.yaml"
+    table.write_text(table_text([1], [*SMALL, "trainer.max_steps=20"]))
+    given = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "FAKE": str(tmp_path)}
+    words = [str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "launcher=slurm"]
+    printed, _ = start(tmp_path, *words, "--print-script", **given).communicate(timeout=120)
+    process = start(tmp_path, *words, **given)
+    said, _ = process.communicate(timeout=250)
+    assert process.returncode == 0, said
+    assert "2 runs trained" in said
+    assert (tmp_path / "script").read_text().strip() == printed.strip()
+    assert [(tmp_path / f"said{task}").read_text().splitlines()[0] for task in (0, 1)] == ["cores: 4"] * 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors
-from ntl.system.machine import device_name, pick_device
+from ntl.system.machine import device_name, pick_device, precision, set_tf32
 from ntl.training import train
 from ntl.training.record import peak_memory_bytes
 from ntl.training.train import git_state, one_line_when_full
@@ -51,6 +51,25 @@ def test_commit_and_changes(checkout: Path) -> None:
     assert git_state() == {"commit": commit, "dirty": False}
     (checkout / "src" / "environment.py").write_text("second")
     assert git_state() == {"commit": commit, "dirty": True}
+
+
+def test_the_precision_in_words_and_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    assert precision(True, False, CPU) == precision(True, False, gpu) == "bf16 autocast, fp32 weights"
+    assert [precision(False, on, gpu) for on in (False, True)] == ["fp32 (TF32 off)", "fp32 (TF32 on)"]
+    assert precision(False, False, CPU) == "fp32"
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    with pytest.raises(UserError, match=r"^trainer\.tf32=true: cpu .* has no TF32; leave it out"):
+        set_tf32(True, CPU)
+    for capability in ((7, 5), (8, 0)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        if capability < (8, 0):
+            with pytest.raises(UserError, match="a GPU has no TF32"):
+                set_tf32(True, gpu)
+    set_tf32(True, gpu)
+    assert torch.backends.cuda.matmul.allow_tf32
+    set_tf32(False, gpu)
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def test_outside_a_checkout_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def test_a_run_leaves_a_folder_that_explains_itself(trained_once: Path) -> None:
     assert [step for step, _ in record.curves["loss"]] == [4, 8, 12]
     assert record.tokens_seen > 12 * 16 * 8
     assert record.packages["torch"] == torch.__version__
+    assert record.model["precision"] == "fp32"
 
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (header["dataset"], len(rows)) == ("noisy_numbers", 30)

@@ -202,6 +202,7 @@ def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytes
     assert (best["metric"], best["value"]) == ("accuracy", max(line["eval_accuracy"] for line in evaluations))
     assert record.metrics["validation/accuracy"] == best["value"]
     assert record.model["bf16"] is uses_bf16("auto", torch.device("cpu"))
+    assert record.model["precision"] == ("bf16 autocast, fp32 weights" if record.model["bf16"] else "fp32")
     # The size of the model, and the digest of its weights.
     from transformers import AutoModelForCausalLM
 

@@ -3,7 +3,8 @@
 import pickle
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -133,6 +134,16 @@ def register() -> None:
     for path, node in schemas().items():
         group, name = path.rsplit("/", 1)
         store.store(group=f"schema/{group}", name=name, node=node)
+    with suppress(ImportError):
+        from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
+
+        @dataclass
+        class SlurmConfig(SlurmQueueConf):
+            """The settings of hydra-submitit-launcher, and the one of submitit's that containers need."""
+
+            srun_args: list[str] = field(default_factory=list)
+
+        store.store(group="hydra/launcher", name="submitit_slurm_srun", node=SlurmConfig)
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:

@@ -70,6 +70,7 @@ class TrainerConfig:
     )
     # Any, since omegaconf does not merge a typed union: True, False or "auto".
     bf16: Any = setting(False, "bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE)
+    tf32: bool = setting(False, "float32 matrix products by TF32 on a GPU: faster, with 10 bits of a mantissa.")
     gradient_checkpointing: bool = setting(False, "Recompute activations in the backward pass: less memory, slower.")
     eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
     eval_epochs: float = _epochs("Validate every so many epochs", "eval_steps")

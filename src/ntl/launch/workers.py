@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from ntl.config.composition import compose
+from ntl.config.composition import compose, register
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.identity import run_id
 from ntl.config.root import Config
@@ -117,7 +117,7 @@ def sweep_all(
         with suppress(Exception):  # it is in the log; raised, it would end the command
             train_job(compose(overrides[raw.run]), overrides[raw.run])
 
-    folder = (runs[0].folder.parent / ".sweep").resolve()
+    folder = _sweep_folder(runs)
     quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
     words = ["-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder}'", *quiet, *settings]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its exceptions instead of exiting
@@ -133,6 +133,49 @@ def sweep_all(
     finally:
         sys.argv = given
     return ["" if run.is_done else run.last_line for run in runs]
+
+
+def job_scripts(runs: Sequence[Run], launcher: str, settings: Sequence[str] = ()) -> str:
+    """The sbatch scripts that ``sweep_all`` would submit, one for each wave; nothing is written, and no Slurm needed.
+
+    UserError: the launcher is none of Slurm's. Errors of Hydra as of ``sweep_all``.
+    """
+    from submitit import SlurmExecutor
+
+    class Unsubmitted(SlurmExecutor):
+        @classmethod
+        def affinity(cls) -> int:
+            return 1  # as where there is a Slurm
+
+    found = launcher_settings(launcher, settings, _sweep_folder(runs))
+    if not str(found.pop("_target_")).endswith(".SlurmLauncher"):
+        raise UserError(f"launcher={launcher}: it has no sbatch script, since it is none of Slurm's; take slurm.")
+    executor = Unsubmitted(found.pop("submitit_folder"), max_num_timeout=found.pop("max_num_timeout"))
+    given = {name: value for name, value in found.items() if value is not None}
+    executor.update_parameters(**executor._convert_parameters(given))
+    scripts = []
+    for wave in waves(runs):
+        executor.parameters["map_count"] = len(wave) if len(wave) > 1 else None
+        scripts.append(executor._make_submission_file_text(executor._submitit_command_str, ""))
+    return "\n".join(scripts)
+
+
+def launcher_settings(launcher: str, settings: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
+    """The settings of ``hydra/launcher=LAUNCHER``, with ``settings`` of Hydra. An error of Hydra: no such one."""
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    register()
+    GlobalHydra.instance().clear()
+    words = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder or '.'}'", *settings]
+    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        found = hydra.compose("train", words, return_hydra_config=True).hydra.launcher
+        return cast("dict[str, Any]", OmegaConf.to_container(found, resolve=True))
+
+
+def _sweep_folder(runs: Sequence[Run]) -> Path:
+    return (runs[0].folder.parent / ".sweep").resolve()
 
 
 def train_job(config: Config, overrides: Sequence[str]) -> None:

@@ -52,9 +52,9 @@ class RunRecord:
     alone.
     errors: ``{"test": pack_errors(...), "test@median": ...}``, of each reading, also of validation where there are
     several, for the same 1,000 rows of a split in every run (``sample_key``), in the order of its file.
-    model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
-    ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
-    Where ``decoding=auto`` chose also ``readings``, the error of each on validation rows.
+    model: ``{"parameters": n, "precision": words}``, tied ones once, adapters not at all. Where weights were
+    loaded also ``weights``, ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in
+    their own config's words. Where ``decoding=auto`` chose also ``readings``, the error of each on validation rows.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
 

@@ -33,6 +33,23 @@ def uses_bf16(wanted: bool | str, device: "torch.device") -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def set_tf32(wanted: bool, device: "torch.device") -> None:
+    """Switch TF32 on or off for float32 matrix products of this process. UserError where the device has none."""
+    import torch
+
+    if wanted and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)):
+        raise UserError(f"trainer.tf32=true: {device_name(device)} has no TF32; leave it out, or train on a newer GPU.")
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = wanted
+
+
+def precision(bf16: bool, tf32: bool, device: "torch.device") -> str:
+    """Return what a run computes in, in words: these are printed at its start and are in its record."""
+    if bf16:
+        return f"bf16 autocast, fp32 weights{' (TF32 on)' * tf32}"
+    return f"fp32 (TF32 {'on' if tf32 else 'off'})" if device.type == "cuda" else "fp32"
+
+
 def device_name(device: "torch.device") -> str:
     """Return the name of the GPU, or the processor's with its instruction set and, on Linux, its model number.
 

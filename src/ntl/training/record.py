@@ -33,7 +33,7 @@ from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
 from ntl.system.errors import needs, redact, redacted
 from ntl.system.files import write_atomically
-from ntl.system.machine import device_name
+from ntl.system.machine import device_name, precision, uses_bf16
 from ntl.training.checkpoints import is_first, say
 from ntl.training.decode import described
 from ntl.training.parts import RunParts
@@ -63,6 +63,8 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
     tokens = rows * float(np.mean(train.lengths(np.arange(len(train)))))
     validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
     devices = f"{args.world_size} x {device_name(args.device)}" if args.world_size > 1 else device_name(args.device)
+    is_slow = args.device.type == "cuda" and not args.bf16 and uses_bf16("auto", args.device)
+    faster = "; trainer.bf16=auto is several times as fast here" if is_slow else ""
     return [
         folder.name,
         f"  model   {config.model.name}, {size:,} parameters{'' if trained == size else f', {trained:,} trained'}",
@@ -70,8 +72,13 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
         f"  rows    {config.dataset.name}: {len(train):,} to train on, {validation:,} to validate; tests: {tests}",
         f"  steps   {f'{step:,} of ' if step else ''}{args.max_steps:,}{' done' if step else ''}, "
         f"each of {rows:,} rows, about {float(f'{tokens:.2g}'):,.0f} tokens",
+        f"  precision  {_precision(parts, trainer)}{faster}",
         f"  folder  {folder}",
     ]
+
+
+def _precision(parts: RunParts, trainer: ObjectiveTrainer) -> str:
+    return precision(trainer.args.bf16, parts.config.trainer.tf32, trainer.args.device)
 
 
 class ProgressLines(TrainerCallback):
@@ -303,7 +310,7 @@ def longer_than_train(parts: RunParts) -> dict[str, float]:
 
 
 def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
-    found: dict[str, Any] = {"parameters": parameters(parts.model)}
+    found: dict[str, Any] = {"parameters": parameters(parts.model), "precision": _precision(parts, trainer)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
     if parts.config.model.pretrained:

@@ -25,7 +25,7 @@ from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
-from ntl.system.machine import uses_bf16
+from ntl.system.machine import set_tf32, uses_bf16
 from ntl.training import checkpoints
 from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, remove_parts, say, step_of
 
@@ -131,6 +131,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         load_model(parts.model, base)
         say(f"Beginning from the weights of {base}.")
     _check_parts(parts)
+    set_tf32(config.trainer.tf32, parts.device)
     trainer = ObjectiveTrainer(
         parts,
         folder / CHECKPOINTS,
