@@ -130,8 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     what = "train nothing: print how many runs are left, how far they are, and what they take"
     parser.add_argument("--dry-run", "--status", action="store_true", help=what)
     what = "the device that --dry-run prices the runs for: h100 (default), a100, l40s, v100"
-    parser.add_argument("--gpu", default="h100", help=what)
+    parser.add_argument("--gpu", help=what)
     chosen = parser.parse_intermixed_args(argv)
+    if chosen.gpu and not chosen.dry_run:
+        parser.error("--gpu prices runs without training them: add --dry-run")
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
     from ntl.launch.plan import demands
@@ -142,7 +144,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complete_tables(**settings, records=records)
     measured = load_records([PUBLISHED, settings["outputs"]])
     given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
-    print(dry_run(demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured, chosen.gpu))
+    print(
+        dry_run(
+            demands(*given, settings.get("overrides", ()), settings.get("seeds", ())), measured, chosen.gpu or "h100"
+        )
+    )
     return 0
 
 

@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2464, "objectives": 1221, "training": 3080, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2858, "launch": 981, "benchmarks": 606},
+    **{"data": 3861, "decoding": 1533, "evaluation": 1387, "results": 2858, "launch": 985, "benchmarks": 606},
     **{"config": 2303, "system": 580},
 }
 MAX_FILES = 138
