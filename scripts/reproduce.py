@@ -130,10 +130,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     what = "train nothing: print how many runs are left, how far they are, and what they take"
     parser.add_argument("--dry-run", "--status", action="store_true", help=what)
     what = "the device that --dry-run prices the runs for: h100 (default), a100, l40s, v100"
-    parser.add_argument("--gpu", default="h100", help=what)
+    parser.add_argument("--gpu", help=what)
     what = "submit nothing: print the sbatch script of launcher=slurm, or of a launcher of your own"
     parser.add_argument("--print-script", action="store_true", help=what)
     chosen = parser.parse_intermixed_args(argv)
+    if chosen.gpu and not chosen.dry_run:
+        parser.error("--gpu prices runs without training them: add --dry-run")
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
     launcher, hydra = settings.get("launcher", ""), settings.get("hydra", ())
@@ -152,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
     demanded = demands(*given, settings.get("overrides", ()), settings.get("seeds", ()))
     if not chosen.print_script:
-        print(dry_run(demanded, measured, chosen.gpu))
+        print(dry_run(demanded, measured, chosen.gpu or "h100"))
     elif runs := to_make(run for demand in demanded for run in demand.missing):
         print(job_scripts(runs, launcher, hydra))
     else:

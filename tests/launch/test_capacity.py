@@ -1,6 +1,8 @@
 """What a run takes of a GPU, against what training holds in memory on a CPU; and what is said of one too large."""
 
+import json
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ntl.config import build, compose
+from ntl.data.prepared import Prepared
 from ntl.launch.capacity import GPUS, capacity, price, trace
 from ntl.models.interface import hidden_states
 from ntl.system.errors import UserError
@@ -119,6 +122,22 @@ def test_hours_are_operations_at_the_peak() -> None:
     assert price(unknown, GPUS["a100"]).hours is None  # as many steps as the data has examples, which is not prepared
 
 
+def test_lengths_and_epochs_are_those_of_the_prepared_text(tmp_path: Path) -> None:
+    path = tmp_path / "sums.jsonl"
+    lines = [json.dumps({"question": f"What is {n} + 1?", "answer": str(n + 1)}) for n in range(100, 300)]
+    path.write_text("\n".join(lines))
+    words = ["dataset=file", f"dataset.path={path}", f"data_dir={tmp_path}", "trainer.epochs=2"]
+    config = compose(["model=t5_small", "model.pretrained=false", "scale=tiny", *words])
+    Prepared(build(config.dataset), config.data_dir).prepare(lambda line: None)
+    found = price(config, GPUS["h100"])
+    # 4 digits, and 12 other characters in fours; an answer of 3 digits and its end
+    assert (found.lengths.read, found.lengths.written) == (4 + 3, 4)
+    assert found.lengths.mean == 11
+    assert found.lengths.rows
+    assert found.hours
+    assert price(compose(["model=gpt2_tiny", *words]), GPUS["h100"]).lengths.read == 16  # each character a token
+
+
 def test_what_does_not_fit_is_said_with_what_makes_it_fit() -> None:
     words = ["dataset=gsm8k", "model=t5_3b", "scale=paper"]
     found = capacity([compose([*words, f"seed={seed}"]) for seed in (1, 2)], "h100")
@@ -140,6 +159,7 @@ def test_what_does_not_fit_is_said_with_what_makes_it_fit() -> None:
 
 
 def test_what_cannot_be_priced_is_said() -> None:
-    assert "xval squared_error: not priced: " in capacity([compose(["experiment=xval_multiplication"])], "h100")
+    assert "granite_moe_tiny ntl_was: not priced: " in capacity([compose(["model=granite_moe_tiny"])], "h100")
+    assert "not priced" not in capacity([compose(["experiment=xval_multiplication"])], "h100")
     with pytest.raises(UserError, match=r"--gpu h10: unknown; choose from h100, .* Did you mean 'h100'\?"):
         capacity([compose([])], "h10")

@@ -169,7 +169,10 @@ def trace(config: Config, rows: int, read: int, written: int, bf16: bool, *, fus
             torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
             FlopCounterMode(display=False) as counter,
         ):
-            states = hidden_states(model, ids, mask, answer)
+            if config.model.head == "masked_number":
+                states = model.encode(ids, torch.ones(rows, length))
+            else:
+                states = hidden_states(model, ids, mask, answer)
         for tensor in (*weights, *model.buffers()):
             sizes[storage_of(tensor)] = 0
         width = embedding_rows(model)
@@ -373,6 +376,7 @@ def capacity(configs: Sequence[Config], gpu: str) -> str:
     columns = ["data, model, loss", "parameters", "rows", "tokens", "state", "activations", "logits", "GiB"]
     columns += ["GPU-hours", "runs"]
     table = pd.DataFrame([[*row, count] for row, count in rows.items()], columns=columns).to_string(index=False)
-    peaks = f"{device.bf16 / 1e12:.0f} TFLOP/s in bfloat16, {device.fp32 / 1e12:.1f} in float32"
+    bf16 = f"{device.bf16 / 1e12:.0f} in bfloat16" if device.bf16 else "which has no bfloat16"
+    peaks = f"{device.fp32 / 1e12:.1f} TFLOP/s in float32, {bf16}"
     head = f"Estimated for {gpu}, GiB of each device; GPU-hours of one run's training at {UTILIZATION:.0%} of {peaks}:"
-    return "\n".join([head, *([table] if rows else []), *told])
+    return "\n".join([head, *([table] if rows else []), *told]) if configs else ""

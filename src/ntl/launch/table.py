@@ -94,11 +94,11 @@ def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord], gpu: str =
         lines.append(f"Every run with {', '.join(added)}; core-hours are of runs without.")
     for wanted in ("running", "failed"):
         lines += [f"{wanted:<8}{name}: {detail}" for name, (state, detail) in found.items() if state == wanted]
-    if gpu and todo:
+    if gpu:
         from ntl.launch.capacity import capacity  # here, because it imports torch
 
         lines.append(capacity([run.config for run in todo], gpu))
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
 def _state(run: Run) -> tuple[str, str]:

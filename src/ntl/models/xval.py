@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.generic import ModelOutput
@@ -80,7 +80,7 @@ class XValBlock(GradientCheckpointingLayer):
         split = self.attention_in(normed_BSD).unflatten(-1, (3, self.heads, -1))
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = self.dropout.p if self.training else 0.0
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=mask_B11S, dropout_p=dropout)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_B11S, dropout_p=dropout)
         return self.attention_out(mixed.transpose(1, 2).flatten(-2))
 
 
