@@ -57,7 +57,7 @@ def test_what_the_commands_name_exists() -> None:
         for command in TYPED
         if command.startswith("python ")
         and "python train.py" not in command
-        and not command.startswith(("python scripts/", "python -m venv "))
+        and not command.startswith(("python scripts/", "python -m venv ", "python -m pytest "))
     ] == []
     tables = {path.stem.removeprefix("table").lstrip("_") for path in (ROOT / "config" / "table").glob("*.yaml")}
     written = {command for command in TYPED if not re.search(RECIPES, command)}
@@ -108,7 +108,7 @@ INSTEAD = {
     RECIPES: "",  # what a recipe writes is needed: tests/test_recipes.py runs it
     "^(pip|source) ": "",
     "^cp |outputs/file-": "",  # part of the walk-through below
-    "^(hf|squeue|scancel) ": "",
+    "^(hf|squeue|scancel|python -m pytest) ": "",
     "^make (?!help)": "{command} --dry-run",
     r"train\.py(?!.*--help)": "",  # its overrides are composed below
     "table=(?!2 )": "",  # tests/test_baseline.py composes the runs of every table

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from mtp_cases import END, IGNORED, KIND_NAMES, KINDS, assert_same, decoder, gradients, make_batch, spread, vocabulary
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ntl.config.loss import MTPConfig
@@ -254,6 +256,18 @@ def test_trl_packs_documents(chat_tokenizer: Any, tmp_path: Path) -> None:
         totals = [_total(multi, model, part, num_items_in_batch=counts).item() for part in parts]
     trainer.train()
     assert trainer.state.log_history[0]["loss"] == pytest.approx(sum(totals), rel=1e-4)
+
+
+def test_sharded_weights_are_refused(tmp_path: Path) -> None:
+    model = spread(decoder("llama"))
+    MultiToken(model, 2, kind="shared")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(ValueError, match="FSDP has sharded them; use DDP"):
+            model(torch.tensor([[1, 2, 3]]))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_schedules_by_hand() -> None:

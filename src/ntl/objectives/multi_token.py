@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from transformers.cache_utils import Cache
 
 from ntl.config.loss import MTPConfig
@@ -196,6 +197,8 @@ class MultiToken:
     # ---- hooks of the model, so that heads run inside its forward, where DDP sees their weights
 
     def _begin(self, model: Any, args: Any) -> None:
+        if any(isinstance(each, FSDPModule) for each in model.modules()):
+            raise ValueError("MultiToken reads weights after the forward pass, when FSDP has sharded them; use DDP")
         self._block = ()
 
     def _record(self, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
