@@ -102,7 +102,7 @@ def typed(clone: Path, command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(shell, capture_output=True, text=True, cwd=clone, env=environment, timeout=300)
 
 
-RECIPES = "=ntl_relative|=numbers_only|=doubling|=mistral_tiny|=longer|=weights"
+RECIPES = "=relative|=numbers_only|=doubling|=mistral_tiny|=longer|=weights"
 # Commands that a test cannot run as they are typed, and what it runs instead, by the first pattern that is found.
 INSTEAD = {
     RECIPES: "",  # what a recipe writes is needed: tests/test_recipes.py runs it

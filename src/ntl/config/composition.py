@@ -324,8 +324,9 @@ def compose(overrides: Sequence[str] = ()) -> root.Config:
 
 
 def _merged(group: str, values: Mapping[str, Any]) -> Any:
-    """Stored values of a group in the first schema that has all of their keys and, if any, their target."""
-    for path, schema in schemas().items():
+    """Stored values in the schema of their name, or the first that has all of their keys and, if any, their target."""
+    named = f"{group}/{values.get('name')}"
+    for path, schema in sorted(schemas().items(), key=lambda each: each[0] != named):
         if path.startswith(f"{group}/") and values.keys() <= {field.name for field in fields(schema)}:
             target = getattr(schema, "_target_", MISSING)
             if target in (MISSING, values.get("_target_", target)):
