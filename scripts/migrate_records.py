@@ -27,7 +27,7 @@ MOVED = {
     r"ntl\.training\.objectives\.(mtp|next_token)\.": r"ntl.objectives.\1.",
     r"ntl\.training\.objectives\.(masked_number|regression)\.": "ntl.objectives.number_heads.",
 }
-DROPPED = ("code", "tracking._target_", "tokenizer.max_place")  # withdrawn settings
+DROPPED = ("code", "tracking._target_", "tokenizer.max_place", "trainer.tf32")  # withdrawn settings, and a later one
 UNREAD = ("digit_histograms", "mistakes")  # fields of records
 Json = dict[str, Any]
 
@@ -73,7 +73,10 @@ def migrated_run(folder: Path, place: Path) -> Path:
 def migrate(values: Json) -> Json:
     """A record in today's words."""
     from ntl.results.record import SCHEMA
+    from ntl.system.errors import UserError
 
+    if not {"schema", "overrides", "config"} <= values.keys():
+        raise UserError("a record without schema, overrides or config: give record.json of a run, or lines of them")
     values = _of_schema_2(values) if values["schema"] == 1 else values
     overrides = [_override(word) for word in values["overrides"]]
     return {**values, "schema": SCHEMA, "config": migrate_config(values["config"]), "overrides": overrides}

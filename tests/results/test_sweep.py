@@ -61,7 +61,7 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
     runs = [run(loss, seed, *rest) for seed in (1, 2, 3) for loss, *rest in losses]
     found = lines(runs)
     assert found[1:5] == [
-        "test MAE",
+        "test MAE, mean ± standard deviation over seeds",
         "greedy expectation",
         f"{WAS} 4.000 ± 0.000 2.000 ± 0.000",
         "loss=ce 2.000 ± 0.000 1.000 ± 0.000",

@@ -139,7 +139,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     def difference(row: str, at: str, base_at: str) -> str:
         return found.short if (found := gap(row, at, base_at)) else ""
 
-    heading = f"{split} {metric_of(column.metric).heading}"
+    heading = f"{split} {metric_of(column.metric).heading}, mean ± standard deviation over seeds"
     lines = table(heading, lambda row, at: plus_minus(summarize(values(row, at)), column.format))
     scores = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
     known = {name: score for name, score in scores.items() if score is not None}

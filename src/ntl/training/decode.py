@@ -177,7 +177,7 @@ def decode_examples(
     how: dict[str, Any] = {"collate": parts.collator.prompts, **options}
     if "max_new_tokens" not in options:
         how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
-    if parts.dataset.metrics == "likelihood":
+    if chosen and "documents" in chosen[0]:  # a question that is asked has no data set
         how["collate"] = parts.collator
         of_documents = ([*map(int, each["documents"])] for each in chosen)
         chosen = [{**each, "documents": (d[0], d[1:])} for each, d in zip(chosen, of_documents, strict=True)]
