@@ -111,6 +111,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     runs, first = _by_seed(names, records), records[0]
     error = OWN_ERROR.get(first.config["dataset"]["name"], "mae")
     splits = [key.partition("/")[0] for key in first.metrics if key.endswith(f"/{error}")]
+    splits = [split for split in splits if split != "validation"]
     own = first.config["decoding"]["name"]
     beside = {f"@{name}": name for record in records for name in record.config.get("beside", {}) if name != own}
     called = dict(sorted({"": own, **beside}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
