@@ -117,7 +117,7 @@ exec "$@"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # jobs are watched by their files alone, as nothing stands for squeue and sacct
 def test_the_printed_script_is_the_one_that_is_submitted_and_it_trains(tmp_path: Path) -> None:
     for name, text in {"sbatch": SBATCH, "srun": SRUN}.items():
         (tmp_path / name).write_text(text)
