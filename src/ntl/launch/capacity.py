@@ -55,7 +55,7 @@ class Gpu(NamedTuple):
     fp32: float
 
 
-# NVIDIA's data sheets; without TF32, which nothing here switches on. A V100 has no bfloat16.
+# NVIDIA's data sheets. TF32 (trainer.tf32) is priced as float32, so too slow. A V100 has no bfloat16.
 GPUS = {
     "h100": Gpu(79.6, 989e12, 67e12),
     "a100": Gpu(79.3, 312e12, 19.5e12),

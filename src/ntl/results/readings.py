@@ -18,6 +18,7 @@ from ntl.system.errors import UserError, needs
 if TYPE_CHECKING:
     import pandas as pd
 
+Runs = Mapping[int, RunRecord]  # by seed
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
 SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
 DETAILS = ("unparsable", "represented", "coverage_90", "width_90")  # of each reading, where it has them and not 0
@@ -94,7 +95,7 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
         column = ColumnSpec(f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
         if values := by_seed(column.metric, have):
             mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
-            told = "" if have is base else _effect(column, base, have, f"{split}.jsonl")
+            told = "" if have is base else _effect(column, base, have, split)
             lines.append((name, header(column), mean, len(values), told))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
@@ -126,8 +127,10 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         return [*by_seed(f"{split}/{metric}{at}", runs[row]).values()]
 
     def gap(row: str, at: str, base_at: str) -> Effect | None:
-        sides = by_seed(f"{column.metric}{base_at}", runs[base]), by_seed(f"{column.metric}{at}", runs[row])
-        return effect(column, [sides[0]], [sides[1]]) if (row, at) != (base, base_at) else None
+        if (row, at) == (base, base_at):
+            return None
+        one, other = _same_data(runs[base], runs[row], split)
+        return effect(column, [by_seed(f"{column.metric}{base_at}", one)], [by_seed(f"{column.metric}{at}", other)])
 
     def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
         cells = {name.replace("_", " "): {row: cell(row, at) for row in runs} for at, name in called.items()}
@@ -184,10 +187,17 @@ def _by_seed(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, di
     return runs
 
 
-def _effect(column: ColumnSpec, base: Mapping[int, RunRecord], have: Mapping[int, RunRecord], file: str) -> str:
-    """Of these runs over those of ``base``, or why there is none."""
-    seeds = [seed for seed in base if seed in have]
-    same = [s for s in seeds if base[s].data.get("files", {}).get(file) == have[s].data.get("files", {}).get(file)]
+def _same_data(base: Runs, have: Runs, split: str) -> tuple[Runs, Runs]:
+    """The runs of both whose seed is one of the others, on the same rows of a split."""
+    file = f"{split}.jsonl"
+    data = [{seed: run.data.get("files", {}).get(file) for seed, run in runs.items()} for runs in (base, have)]
+    same = [seed for seed in base if seed in have and data[0][seed] == data[1][seed]]
     one, other = ({seed: runs[seed] for seed in same} for runs in (base, have))
+    return one, other
+
+
+def _effect(column: ColumnSpec, base: Runs, have: Runs, split: str) -> str:
+    """Of these runs over those of ``base``, or why there is none."""
+    one, other = _same_data(base, have, split)
     gap = effect(column, [by_seed(column.metric, one)], [by_seed(column.metric, other)])
-    return gap.text if gap else f"none: {'other test data' if seeds else 'no seed in common'}"
+    return gap.text if gap else f"none: {'other test data' if base.keys() & have else 'no seed in common'}"

@@ -42,8 +42,8 @@ LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     """The config of a run with these overrides; of ``decoding=auto``, with the decoding that it chose at its end."""
     named = [word for word in overrides if not word.startswith("decoding.")]
-    if read_config(folder, named).decoding.name != "auto":
-        return read_config(folder, overrides)
+    if (config := read_config(folder, named)).decoding.name != "auto":
+        return read_config(folder, overrides) if named != [*overrides] else config
     if not (folder / RECORD).is_file():
         raise UserError(f"{folder}: decoding=auto chooses at the end of a run, which has no {RECORD}; give decoding=.")
     chosen = read_record(folder / RECORD).config["decoding"]

@@ -4,7 +4,7 @@ import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from ntl.config.folders import CONFIG_DIR, read_yaml
 from ntl.results.match import plan_block, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import SPLITS, table_spec
+from ntl.results.spec import SPLITS, load_verdicts, table_spec
+from ntl.results.table import build_table
+from ntl.results.verdicts import Verdict, judge
 from ntl.system.errors import one_line_errors
 from ntl.system.files import atomic_writer
 
@@ -52,6 +54,14 @@ class Source:
 
     records: Sequence[RunRecord]
     results: Path
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """On all claims, by the tables at the scales that ran."""
+        spec, ran_at = load_verdicts(), {record.config.get("scale", {}).get("name") for record in self.records}
+        specs = [*map(table_spec, sorted({cell.table for each in spec.claims for cell in each.cells} - {""}))]
+        tables = [build_table(spec, self.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
+        return judge(spec, tables, self.records, self.results / "benchmarks")
 
     def runs(self, table: str, scale: str, labels: Sequence[str] = THREE, block: int = 0, group: str = "") -> Runs:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""

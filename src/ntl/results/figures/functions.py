@@ -14,9 +14,8 @@ from ntl.results.effects import Outcome
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
 from ntl.results.render import seeds_text
-from ntl.results.spec import BAND, SPLITS, Whose, load_verdicts, read_paper, table_spec
-from ntl.results.table import build_table
-from ntl.results.verdicts import Cell, judge
+from ntl.results.spec import BAND, SPLITS, Whose, read_paper
+from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
 
 OURS, THEIRS = "#0072B2", "#D55E00"
@@ -213,12 +212,8 @@ def gains(source: Source) -> Drawn:
 
 def _gains(source: Source, whose: Whose) -> Drawn:
     """A row for each claim, with an interval for each task on which it is testable, at the largest scale that ran."""
-    verdicts = load_verdicts()
-    ran_at = {record.config.get("scale", {}).get("name") for record in source.records}
-    specs = [*map(table_spec, sorted({cell.table for each in verdicts.claims for cell in each.cells} - {""}))]
-    tables = [build_table(spec, source.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
     rows, left = dict[str, list[Cell]](), 0
-    for verdict in judge(verdicts, tables, source.records, source.results / "benchmarks"):
+    for verdict in source.verdicts:
         cells = [cell for cell in verdict.tasks.values() if cell.scale and cell.effect and cell.effect.gain]
         if verdict.spec.whose is whose and cells:
             tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
