@@ -43,8 +43,8 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         datasets.setdefault(str(record.config["dataset"]["name"]), []).append(record)
     for name, records in datasets.items():
         heads = regression_heads(records, done[0].parent)
-        names = [*labels(records), *["regression head"] * len(heads)]
-        print("", name, *comparison(names, [*records, *heads]), sep="\n")
+        names, both = [*labels(records), *["regression head"] * len(heads)], [*records, *heads]
+        print("", name, compare_runs(names, both).to_string(), LEGEND, *compare_readings(names, both), sep="\n")
         made = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
         named = ("commits", "versions of torch", "devices", "versions of the answer rules")
         for what, values in zip(named, zip(*made, strict=True), strict=True):
@@ -74,11 +74,6 @@ def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRec
             found.append(read_record(path))
     heads = (each for each in found if each.config["model"].get("head") == "regression" and each.id not in known)
     return [each for each in heads if start(each) == start(records[0])]
-
-
-def comparison(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
-    """What runs of one data set, a name each, say beside one another: metrics, readings, and what follows."""
-    return [*compare_runs(names, records).to_string().splitlines(), LEGEND, *compare_readings(names, records)]
 
 
 def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.DataFrame":

@@ -225,7 +225,7 @@ def load_table_spec(name: str) -> TableSpec:
             column_of(block, metric, where)
     rows = {(number, row.group, row.label): row for number, block in enumerate(spec.blocks) for row in block.rows}
     numbers = PAPER_FOLDER / path.name
-    for printed in read_paper(numbers) if numbers.is_file() else ():
+    for printed in read_yaml(numbers)["rows"] if numbers.is_file() else ():
         place = number, group, label = printed.get("block", 0), printed.get("group", ""), printed["label"]
         where = f"{numbers}: rows: {f'{group} {label}'.strip()}"
         if place not in rows:
@@ -237,14 +237,6 @@ def load_table_spec(name: str) -> TableSpec:
 
 
 table_spec = cache(load_table_spec)  # read, never changed, by claims and figures: one takes a tenth of a second
-
-
-def read_paper(path: Path) -> list[dict[str, Any]]:
-    """The rows that a table or figure of the paper prints: ``label`` and ``values`` (metric -> [value] or [mean, sd]).
-
-    ``block`` and ``group``, where given, say to which row of the table of that name each belongs.
-    """
-    return read_yaml(path)["rows"]
 
 
 def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:

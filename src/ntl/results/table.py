@@ -92,12 +92,6 @@ class Table:
     def num_records(self) -> int:
         return sum(len(row.records) for row in self.rows)
 
-    @property
-    def core_hours(self) -> float:
-        """Of the runs in its rows, each once."""
-        runs = {record.id: record.core_seconds for row in self.rows for record in row.records.values()}
-        return sum(runs.values()) / 3600
-
 
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.

@@ -313,7 +313,10 @@ def _index(tables: Sequence[Table]) -> list[str]:
             seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
             n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
             page, command = f"[{what}](tables/{table.stem}.md)", f"`table={table.spec.name} scale={table.scale}`"
-            lines.append(line([page, escape(subject or what), n, f"{table.core_hours:.2f}", command]))
+            hours = (
+                sum({run.id: run.core_seconds for row in table.rows for run in row.records.values()}.values()) / 3600
+            )
+            lines.append(line([page, escape(subject or what), n, f"{hours:.2f}", command]))
         else:
             empty.setdefault(what, []).append(table.scale)
     names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())

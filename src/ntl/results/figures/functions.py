@@ -14,13 +14,13 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
-from ntl.config.folders import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR, read_yaml
 from ntl.results.effects import Outcome
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import BAND, SPLITS, Whose, read_paper
+from ntl.results.spec import BAND, SPLITS, Whose
 from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
@@ -69,7 +69,7 @@ def figure3(source: Source) -> Drawn:
     rows = source.table("benchmarks/losses.csv").query("share == 0.8")
     order = [loss for loss in LOOKS if loss in set(rows["loss"])]
     rows = rows.assign(place=rows["loss"].map(order.index))
-    printed = read_paper(source.results / "paper" / "figure3.yaml")
+    printed = read_yaml(source.results / "paper" / "figure3.yaml")["rows"]
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), 4, sharey=True)
     for each, part in zip(axes, ("forward", "forward+backward", "training step"), strict=False):
         here, theirs = rows[rows["part"] == part], {f"{part}/ratio": 0, f"{part}/overhead": 1}
