@@ -107,11 +107,12 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     import pandas as pd
 
     runs, first = _by_name(names, records), records[0]
-    name, own = (first.config[group]["name"] for group in ("dataset", "decoding"))
-    ending = f"/{OWN_ERROR.get(name, 'mae')}"
+    dataset, own = (first.config[group]["name"] for group in ("dataset", "decoding"))
+    ending = f"/{OWN_ERROR.get(dataset, 'mae')}"
     errors = [key for key in first.metrics if key.endswith(ending) and not key.startswith("validation/")]
-    beside = {f"@{name}": name for record in records for name in record.config.get("beside", {}) if name != own}
-    called = dict(sorted({"": own, **beside}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
+    names_of = [record.config.get("extra_decodings", {}) for record in records]
+    extra = {f"@{name}": name for names in names_of for name in names if name != own}
+    called = dict(sorted({"": own, **extra}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
     if not errors or len(runs) * len(called) < 2:
         return []
     error, greedy, cells = errors[0], next(iter(called)), [*product(runs, called)]

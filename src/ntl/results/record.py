@@ -19,6 +19,7 @@ from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
+from ntl.config.folders import FORMER, renamed
 from ntl.config.identity import run_id
 from ntl.config.root import Config
 from ntl.config.settings import nearest
@@ -189,14 +190,15 @@ def _parsed(line: str, where: str) -> RunRecord:
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
         record = RunRecord(**values)
         for name, kind in get_type_hints(RunRecord).items():
-            if not isinstance(
-                value := getattr(record, name), float | int if kind is float else get_origin(kind) or kind
-            ):
+            wanted = float | int if kind is float else get_origin(kind) or kind
+            if not isinstance(value := getattr(record, name), wanted):
                 raise TypeError(f"{name}: {str(value)[:40]!r} does not fit {kind}")
         if not all(value is None or math.isfinite(value) for value in record.metrics.values()):
             raise ValueError("metrics: not finite")
         record.metrics = {key: value if value is None else float(value) for key, value in record.metrics.items()}
         record.wall_time_s = float(record.wall_time_s)
+        record.overrides = [renamed(word) for word in record.overrides]
+        record.config = {FORMER.get(key, key): value for key, value in record.config.items()}
         for split, table in record.groups.items():
             rows = table["rows"].items()
             record.groups[split] = {group: dict(zip(table["columns"], row, strict=True)) for group, row in rows}
@@ -371,7 +373,7 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
         runs = [folder / RECORD] if (folder / RECORD).is_file() else [*folder.glob(f"*/{RECORD}")]
         for path in runs or folder.glob("*.json*"):
             for record in [run_record(path.parent)] if runs else read_records(path):
-                precedence = len(record.config.get("beside", {})), bool(runs)
+                precedence = len(record.config.get("extra_decodings", {})), bool(runs)
                 if record.id not in found or precedence > found[record.id][0]:
                     found[record.id] = precedence, record
     return [found[key][1] for key in sorted(found)]
