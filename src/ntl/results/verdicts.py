@@ -22,7 +22,7 @@ from ntl.system.errors import UserError, one_line_errors
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
     "Errors, less is better: means over n seeds. The second reading: the mean or median of the model's distribution of "
-    "whole numbers, or the median of each digit's."
+    "complete numbers, or the median of each digit's."
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
