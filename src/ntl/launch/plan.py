@@ -81,7 +81,7 @@ class Run:
     def last_line(self) -> str:
         """The last line of its log, which of a run that failed is the error; empty without one."""
         line = " ".join(self._last(r"^\S.*", self.log.name).split())
-        return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", line)[:300]
+        return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", line)[:500]
 
 
 def to_make(runs: Iterable[Run]) -> list[Run]:
