@@ -115,6 +115,13 @@ def by_content(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != "contents"} | values.get("contents", {})
 
 
+# The text of a model's file that ids were made of from the first, where it was wrong and has been corrected.
+_REQUIRES = {
+    "t5_3b": "trainer.bf16=true on one GPU of 80 GB, or with trainer.gradient_checkpointing=true model.lora.rank=16 "
+    "as well on one of 24 GB"
+}
+
+
 def deciding(config: Any) -> dict[str, Any]:
     """Everything that decides the result, by group, except for defaults.
 
@@ -129,6 +136,8 @@ def deciding(config: Any) -> dict[str, Any]:
         if config.model.dropout is not None:
             values["model"]["dropout"] = config.model.dropout
     values["model"].pop("file", None)  # its content counts, not its name
+    if config.model.name in _REQUIRES:
+        values["model"]["requires"] = _REQUIRES[config.model.name]
     for given, steps in DERIVED.items():
         if getattr(config.trainer, given):
             values["trainer"].pop(steps, None)
