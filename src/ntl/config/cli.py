@@ -126,24 +126,19 @@ RUN = "run"  # stands for the settings without a group
 def _told(topic: str, config: Any) -> Iterator[str]:
     from ntl.config.composition import hint
 
-    parts = {RUN: config, **{group: getattr(config, group, None) for group in GROUPS}}
-    typed = {group: part for group, part in parts.items() if is_dataclass(part)}
-    lines: dict[str, list[str]] = {}
-    for group, part in typed.items():
-        lines |= describe(type(part), "" if group == RUN else f"{group}.", part)
-    if topic in parts:
+    lines, part, topics = describe(config), getattr(config, topic, config), [RUN, *GROUPS]
+    if topic in topics:
         yield f"{topic}: {GROUPS.get(topic, 'what holds for the run as a whole')}."
     if topic in GROUPS:
         yield f"{topic}= {' '.join(choices(topic))}"
-    if part := typed.get(topic):
+    if topic in topics and is_dataclass(part):
         meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
         yield f"{topic}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
-    found = [name for name in lines if ("." not in name if topic == RUN else f"{name}.".startswith(f"{topic}."))]
-    if not found and topic not in parts:
-        meant = nearest(topic, lines) if "." in topic else hint(topic, [*parts])
-        raise UserError(f"--help {topic}: no such group or setting; choose one of {', '.join(parts)}.{meant}")
-    for name in found:
-        yield from lines[name]
+    names = [name for name in lines if ("." not in name if topic == RUN else f"{name}.".startswith(f"{topic}."))]
+    if not names and topic not in topics:
+        meant = nearest(topic, lines) if "." in topic else hint(topic, topics)
+        raise UserError(f"--help {topic}: no such group or setting; choose one of {', '.join(topics)}.{meant}")
+    yield from (lines[name] for name in names)
 
 
 def help_asked(words: Sequence[str]) -> str | None:

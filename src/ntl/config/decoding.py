@@ -1,24 +1,27 @@
 """Schemas of decodings: how an answer is read off a trained model."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ntl.config.settings import MISSING, setting
+from ntl.config.settings import MISSING, Rule, Schema, setting
+from ntl.config.validation import ANSWERS, HEADS, NUMERIC, PLAIN, kinds_of
+
+OTHER = "leave it out, or take decoding=greedy or decoding=beam"
 
 
 @dataclass
-class DecodingConfig:
+class DecodingConfig(Schema, schema="decoding/base"):
     """Settings of every decoding; `greedy` and `beam` have no others.
 
     Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.validation``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
+    (``ntl.config.validation``).
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
-    drafts: ClassVar[bool] = False
 
-    _target_: str = "ntl.decoding.generation.generate"
+    _target_: str = setting("ntl.decoding.generation.generate", room="ntl.decoding")
     name: str = setting(MISSING, "The choice of the group.")
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
@@ -31,18 +34,38 @@ class DecodingConfig:
         "linear", "Intervals from x - d to x + d; log: from x / r to x * r, above 0.", choices=("linear", "log")
     )
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        answers, tokenizer = config.dataset.answers, config.tokenizer.kind
+        read = HEADS.get(self.head, self.head)
+        line = f"this model has {HEADS[config.model.head]}, and this decoding is for {read}; leave it out."
+        yield "model .", self.head != config.model.head, line
+        line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
+        yield ". dataset", (answers == PLAIN) != (PLAIN in self.answers), line
+        line = "an answer of one number alone has an interval; leave it out."
+        yield ".interval_rows dataset", self.interval_rows and answers not in NUMERIC, line
+        yield ".interval_scale dataset", self.interval_scale != "linear" and answers not in NUMERIC, line
+        line = f"its answer {ANSWERS.get(answers)}, and that of this decoding {kinds_of(self.answers)}; {OTHER}."
+        yield ". dataset", answers not in self.answers, line
+        line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(self.tokenizers)}; {OTHER}."
+        yield ". tokenizer", self.tokenizers and tokenizer not in self.tokenizers, line
+
 
 @dataclass
-class AutoConfig(DecodingConfig):
-    """Greedy decoding until a run ends; then that of it and ``beside`` with the least error on validation rows."""
+class AutoConfig(DecodingConfig, schema="decoding/auto"):
+    """Greedy decoding until a run ends; then whichever of it and ``beside`` has the least error on validation rows."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence")
 
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        yield from super().rules(config, typed)
+        line = "there is nothing to choose from; train with beside=readings, or give one decoding."
+        yield ". beside", self is not config.decoding or not config.beside, line
+
 
 @dataclass
-class DigitMedianConfig(DecodingConfig):
+class DigitMedianConfig(DecodingConfig, schema="decoding/digit_median"):
     """Greedy decoding in which a digit is the median, not the likeliest, of the digits' distribution."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers")
@@ -53,21 +76,25 @@ class DigitMedianConfig(DecodingConfig):
 
 
 @dataclass
-class SpeculativeConfig(DecodingConfig):
+class SpeculativeConfig(DecodingConfig, schema="decoding/speculative"):
     """Greedy decoding in which the heads of ``objective=mtp`` draft and the model verifies."""
-
-    drafts: ClassVar[bool] = True
 
     _target_: str = "ntl.decoding.speculative.speculate"
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
     heads: int = setting(0, "Heads that are used, with the model's own; 0: all that there are; 1: no drafts.", min=0)
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        line = f"the model has no heads to draft with; {OTHER}, or train it with objective=mtp."
+        yield ". objective", not config.objective.drafts, line
+        yield ".heads objective.heads", self.heads > config.objective.drafts, "choose at most those of the model."
+        yield from super().rules(config, typed)
 
 
 _DECIMALS = "Decimals of the number that is written as the answer."
 
 
 @dataclass
-class NumberHeadConfig(DecodingConfig):
+class NumberHeadConfig(DecodingConfig, schema="decoding/number_head"):
     """The output of a number head; nothing is generated."""
 
     _target_: str = MISSING
@@ -76,7 +103,7 @@ class NumberHeadConfig(DecodingConfig):
 
 
 @dataclass
-class TreeConfig(DecodingConfig):
+class TreeConfig(DecodingConfig, schema="decoding/tree"):
     """A point of the model's distribution over numbers, found by a search of the tree of token sequences."""
 
     answers: ClassVar[tuple[str, ...]] = ("number",)
@@ -91,10 +118,15 @@ class TreeConfig(DecodingConfig):
 
 
 @dataclass
-class LikelihoodConfig(DecodingConfig):
+class LikelihoodConfig(DecodingConfig, schema="decoding/likelihood"):
     """Nothing is decoded: each token of a plain text is scored, given those before it."""
 
     answers: ClassVar[tuple[str, ...]] = ("none",)
 
     _target_: str = "ntl.decoding.likelihood.read_likelihood"
     digits_only: bool = setting(True, "Only digits count as numbers; the tokenizer's own setting.")
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        yield from super().rules(config, typed)
+        line = "it is the tokenizer's own setting; set that instead."
+        yield ".digits_only tokenizer.digits_only", self.digits_only != config.tokenizer.digits_only, line

@@ -8,9 +8,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ntl.config.loss import LossConfig
+from ntl.config.loss import SQUARED_ERROR, LossConfig
 from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
-from ntl.config.registry import SQUARED_ERROR
 from ntl.config.root import DatasetConfig
 from ntl.config.trainer import DERIVED, chooses_decoded
 from ntl.system.files import data_roots

@@ -3,12 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ntl.config.settings import MISSING, setting
+from ntl.config.settings import MISSING, Rule, Schema, nearest, setting
+from ntl.config.validation import ANSWERS, FAMILIES, PLAIN, kinds_of
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import CONFIG, read_settings, require, snapshot, weight_files, weights_digest
 
@@ -21,20 +22,28 @@ def _size(default: int, meaning: str, unit: str = "", origin: str = "published")
 
 
 @dataclass
-class LoraConfig:
+class LoraConfig(Schema):
     """Low-rank adaptation (Hu et al., 2021) of every linear layer."""
 
     rank: int = setting(0, "Rank of the adapters; 0: all weights are trained instead.", min=0)
-    alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0)
-    dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9)
+    alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0, needs="rank")
+    dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9, needs="rank")
     full: list[str] = setting(list, "Prefixes of weights trained in full: those that a checkpoint does not contain.")
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        line = "has no effect with model.lora.rank=0; set the rank, or leave it out."
+        yield ".full", "model.lora.full" in typed and not self.rank, line
+        line = "adapters of sharded weights are not saved; take trainer=ddp."
+        yield ".rank trainer.parallel", self.rank and config.trainer.parallel == "fsdp", line
+        line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
+        yield ".rank model.pretrained", self.rank and not config.model.pretrained, line
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Schema):
     """Settings of every model."""
 
-    _target_: str = MISSING
+    _target_: str = setting(MISSING, room="ntl.models")
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     family: str = setting(MISSING, "Decides which tokenizers and data sets fit; not to be set.")
     head: str = setting("lm", "Decides which losses, objectives and decodings fit; not to be set.")
@@ -48,9 +57,29 @@ class ModelConfig:
     )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        yield from _of_path(self.path)
+        family, answers = FAMILIES.get(self.family), config.dataset.answers
+        known = ", ".join(f"{name} ({kind.head})" for name, kind in FAMILIES.items())
+        line = f"choose one of {known}.{nearest(self.family, FAMILIES)}"
+        yield "model .family .head", family is None or family.head != self.head, line
+        assert family is not None
+        line = f"this model reads {' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        yield "model tokenizer", config.tokenizer.kind not in family.tokenizers, line
+        line = "plain text is learned from left to right, token by token; take a decoder, such as model=gpt2_tiny."
+        yield "model dataset", answers == PLAIN and PLAIN not in family.answers, line
+        line = f"its answer {ANSWERS.get(answers)}, and that of this model {kinds_of(family.answers)}; take another."
+        yield "model dataset", answers not in family.answers, line
+        line = "random weights have none of their own; give a rate, or leave it out."
+        yield ".dropout", not self.pretrained and self.dropout is None, line
+        line = "no published weights; take model=hf model.path=FOLDER, or leave pretrained=false."
+        yield "model .pretrained", self.pretrained and not source(self), line
+        if typed:
+            yield from _of_what_was_typed(self, config, typed)
+
 
 @dataclass
-class T5Config(ModelConfig):
+class T5Config(ModelConfig, schema="model/t5"):
     """T5 v1.0: tied embeddings, ReLU, relative positions. The shape is that of T5-Small."""
 
     _target_: str = "ntl.models.pretrained.build_t5"
@@ -65,7 +94,7 @@ class T5Config(ModelConfig):
 
 
 @dataclass
-class T5RegressionConfig(T5Config):
+class T5RegressionConfig(T5Config, schema="model/t5_regression"):
     """T5 with one output on the decoder's last position (paper, Table 4)."""
 
     _target_: str = "ntl.models.pretrained.build_t5_regression"
@@ -74,7 +103,7 @@ class T5RegressionConfig(T5Config):
 
 
 @dataclass
-class RTConfig(T5Config):
+class RTConfig(T5Config, schema="model/rt"):
     """Regression Transformer (Born and Manica, 2023) as in the paper: T5 with frozen number encodings.
 
     The encoding of a token ``_d_e_`` is that of d x 10^e.
@@ -87,7 +116,7 @@ class RTConfig(T5Config):
 
 
 @dataclass
-class GPT2Config(ModelConfig):
+class GPT2Config(ModelConfig, schema="model/gpt2"):
     """GPT-2: learned positions, tied embeddings, GELU. The shape is that of GPT-2 Small."""
 
     _target_: str = "ntl.models.pretrained.build_gpt2"
@@ -100,7 +129,7 @@ class GPT2Config(ModelConfig):
 
 
 @dataclass
-class GPT2RegressionConfig(GPT2Config):
+class GPT2RegressionConfig(GPT2Config, schema="model/gpt2_regression"):
     """GPT-2 with one output on the last token."""
 
     _target_: str = "ntl.models.pretrained.build_gpt2_regression"
@@ -109,7 +138,7 @@ class GPT2RegressionConfig(GPT2Config):
 
 
 @dataclass
-class CausalConfig(ModelConfig):
+class CausalConfig(ModelConfig, schema="model/causal"):
     """Any decoder-only model of transformers."""
 
     _target_: str = "ntl.models.pretrained.build_causal"
@@ -120,7 +149,7 @@ class CausalConfig(ModelConfig):
 
 
 @dataclass
-class HFConfig(ModelConfig):
+class HFConfig(ModelConfig, schema="model/hf"):
     """The weights in `path` as they are: any decoder or encoder-decoder of transformers, with its own config.
 
     ``family`` and ``name`` are those of the weights (``describe_weights``).
@@ -132,7 +161,7 @@ class HFConfig(ModelConfig):
 
 
 @dataclass
-class HFRegressionConfig(HFConfig):
+class HFRegressionConfig(HFConfig, schema="model/hf_regression"):
     """The weights in `path` as they are, of a decoder, with one output on the last token in place of the next one."""
 
     _target_: str = "ntl.models.pretrained.build_regression"
@@ -141,7 +170,7 @@ class HFRegressionConfig(HFConfig):
 
 
 @dataclass
-class XValConfig(ModelConfig):
+class XValConfig(ModelConfig, schema="model/xval"):
     """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose `[NUM]` embedding is scaled."""
 
     _target_: str = "ntl.models.xval.build"
@@ -184,7 +213,7 @@ def tokenizer_source(config: ModelConfig) -> str:
 
 
 @dataclass
-class TokenizerConfig:
+class TokenizerConfig(Schema, schema="tokenizer/base"):
     """How text becomes token ids, and which of them are numbers."""
 
     name: str = setting(MISSING, "The choice of the group.")
@@ -193,6 +222,38 @@ class TokenizerConfig:
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
     vocab_size: int = setting(256, "The most tokens of a tokenizer that is trained here.", "tokens", min=32)
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        return _of_path(self.path)
+
+
+def _of_path(path: str) -> Iterator[Rule]:
+    yield ".path", Path(path).is_file(), "a file; give its folder (a GGUF file: model=hf and model.file, too)."
+    is_known = not path or Path(path).is_dir() or HUB_ID.fullmatch(path)
+    yield ".path", not is_known, "neither an existing folder nor a hub id of the form owner/name."
+
+
+def _of_what_was_typed(model: ModelConfig, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+    is_other = not isinstance(model, HFConfig) and (not model.hub_id or ("model.hub_id" in typed and not model.path))
+    line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
+    names = f"model .{'path' if model.path else 'hub_id'}"
+    yield names, is_other and source(model) and model.family in ("decoder", "t5"), line
+    idle = dict.fromkeys(("name", "family", "head", "requires", "hub_id"), "describes the file; write one of your own.")
+    if config.tokenizer.path or source(model):
+        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
+    if model.pretrained:
+        line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
+        idle |= dict.fromkeys(of_weights(model), line)
+    elif model.path:
+        idle["path"] = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
+    for key in typed:
+        group, _, name = key.partition(".")
+        yield key, group == "model" and name.partition(".")[0] in idle, idle.get(name.partition(".")[0], "")
+    if {"scale", "experiment"}.isdisjoint(typed):
+        line = "scale=tiny is meant for random weights; add scale=finetune, or another."
+        yield "model .pretrained", model.pretrained and config.scale.name == "tiny", line
+        line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
+        yield "model .pretrained", not model.pretrained and config.scale.name == "finetune", line
 
 
 # ---- given weights: what ``model=hf`` is called after, and whether weights fit the file that loads them

@@ -1,11 +1,13 @@
 """Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ntl.config.settings import setting
+from ntl.config.settings import Rule, Schema, nearest, setting
+from ntl.config.validation import LISTS, NUMERIC, PLAIN
 from ntl.evaluation.metrics import NUMBER, TEXT, Better
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
@@ -38,7 +40,7 @@ def _count(default: int, meaning: str, unit: str = "", min: int = 1, origin: str
 
 
 @dataclass
-class TrainerConfig:
+class TrainerConfig(Schema, schema="trainer/base"):
     """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
     name: str = setting("default", "The choice of the group.")
@@ -68,8 +70,13 @@ class TrainerConfig:
         "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
         choices=("step", "micro_batch"),
     )
-    # Any, since omegaconf does not merge a typed union: True, False or "auto".
-    bf16: Any = setting(False, "bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE)
+    # Any, since omegaconf does not merge a typed union.
+    bf16: Any = setting(
+        False,
+        "bfloat16, with float32 weights; `auto`: where a device can.",
+        origin=CODE,
+        choices=(True, False, "auto"),
+    )
     tf32: bool = setting(False, "float32 matrix products by TF32 on a GPU: faster, with 10 bits of a mantissa.")
     gradient_checkpointing: bool = setting(False, "Recompute activations in the backward pass: less memory, slower.")
     eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
@@ -95,6 +102,38 @@ class TrainerConfig:
         choices=("auto", "ddp", "fsdp"),
     )
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        answers = config.dataset.answers
+        trains, evaluates = self.max_steps or self.epochs, self.eval_steps or self.eval_epochs
+        if self.parallel == "fsdp":
+            line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
+            yield ".optim .parallel", self.optim not in TORCH_OPTIMIZERS, line
+            yield ".max_steps .parallel", not trains, "nothing is trained; use trainer=ddp."
+            line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp."
+            yield ".parallel .eval_decoded .best", is_decoded(self), line
+            line = "all processes need equally many passes; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
+            yield ".parallel .max_tokens_per_batch", self.max_tokens_per_batch, line
+        is_blind = trains and not evaluates
+        line = "the plateau is one of the validation CE; set trainer.eval_steps, or trainer.schedule=constant."
+        yield ".schedule .eval_steps", is_blind and self.schedule == "plateau", line
+        line = "plain text has no answers to decode; leave it out."
+        yield ".eval_decoded dataset", answers == PLAIN and self.eval_decoded, line
+        by_kind = {PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}
+        fitting = (LOSS, *by_kind.get(answers, OF_TEXT))
+        line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(self.best, fitting)}"
+        yield ".best dataset", self.best and self.best not in fitting, line
+        line = "only evaluations say which checkpoint is best; set trainer.eval_epochs=1, or leave trainer.best out."
+        yield ".best .eval_steps", self.best and is_blind, line
+        line = "it watches a metric; set trainer.best=loss, or another validation metric."
+        yield ".early_stopping .best", self.early_stopping and not self.best, line
+        for key in WARMUP:
+            is_idle = f"trainer.{key}" in typed and getattr(self, key) and self.schedule == "plateau"
+            yield f".{key} .schedule", is_idle, "it has no warm-up; leave one of the two out."
+        for length, steps in DERIVED.items():
+            is_idle = getattr(self, length) and {f"trainer.{length}", f"trainer.{steps}"} <= {*typed}
+            line = f"trainer.{steps} follows from trainer.{length}; leave one of them out."
+            yield f".{length} .{steps}", is_idle, line
+
 
 def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerConfig:
     """The config with the steps of ``DERIVED``, for ``rows`` training examples.
@@ -102,12 +141,12 @@ def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerCon
     An epoch ends with a step of the examples that are left, however few: n epochs are n times the steps of one.
     """
     epoch = -(-rows // (config.batch_size * config.accumulation_steps * processes))
-    found = replace(config)
+    config = replace(config)
     for name, steps in DERIVED.items():
         if share := getattr(config, name):
-            whole = found.max_steps if name == "warmup_ratio" else epoch
-            setattr(found, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
-    return found
+            whole = config.max_steps if name == "warmup_ratio" else epoch
+            setattr(config, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
+    return config
 
 
 def is_decoded(config: TrainerConfig) -> bool:
