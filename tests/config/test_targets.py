@@ -13,7 +13,7 @@ from ntl.config.targets import locate
 from ntl.config.validation import validate
 from ntl.results.spec import load_table_spec
 
-BESIDE = "beside.expectation."
+EXTRA = "extra_decodings.expectation."
 # What reads the file config.yaml of a folder.
 READERS = [read_config, lambda folder: load_table_spec(str(folder / "config.yaml"))]
 
@@ -25,7 +25,7 @@ ROOMS = {
     "objective._target_": "ntl.objectives",
     "objective.collator": "ntl.data",
     "decoding._target_": "ntl.decoding",
-    f"{BESIDE}_target_": "ntl.decoding",
+    f"{EXTRA}_target_": "ntl.decoding",
 }
 
 
@@ -51,7 +51,7 @@ def _set(config: Any, path: str, value: object) -> None:
     ],
 )
 def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, tmp_path: Path) -> None:
-    config = composed("beside=expectation", "dataset=noisy_numbers")
+    config = composed("extra_decodings=expectation", "dataset=noisy_numbers")
     _set(config, path, target)
     message = rf"^{path}={target}: not in {ROOMS[path]}, and code from elsewhere is never called; put it there\.$"
     with pytest.raises(UserError, match=message):
@@ -62,12 +62,12 @@ def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, 
         read_config(tmp_path)
 
 
-NAMES = {"model.name": ["../x", "a/b", ".x", "", "a\nb"], "dataset.name": [""], f"{BESIDE}name": [""]}
+NAMES = {"model.name": ["../x", "a/b", ".x", "", "a\nb"], "dataset.name": [""], f"{EXTRA}name": [""]}
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NAMES.items() for name in names])
 def test_a_name_is_never_a_path(path: str, name: str, composed) -> None:
-    config = composed("beside=expectation", "dataset=noisy_numbers")
+    config = composed("extra_decodings=expectation", "dataset=noisy_numbers")
     _set(config, path, name)
     with pytest.raises(UserError, match="not a plain name of letters, digits") as caught:
         validate(config)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import folders, root, trainer
-from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
+from ntl.config.folders import FORMER, GROUPS, choices, literal, own_folders, read_yaml, renamed
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
 from ntl.config.loss import checked_kind, loss_choice
 from ntl.config.model import check_type, describe_weights
@@ -71,12 +71,13 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     One in quotation marks is left as it is, and ``${...}`` is resolved, but not in a template or a pattern. With
     ``sweep`` commas separate values, but not in these. UserError for several choices of a group where one is meant.
     """
+    word = renamed(word)
     key, _, value = word.partition("=")
     name = key.lstrip("+")
     if name == "loss":
         value = ",".join(map(loss_choice, value.split(",")))
         word = f"{key}={value}"
-    is_choice = name in GROUPS and name not in ("beside", "experiment")  # of which several at once make sense
+    is_choice = name in GROUPS and name not in ("extra_decodings", "experiment")  # of which several make sense
     if is_choice and ("[" in value or ("," in value and not sweep)):
         several = f"{name}={re.sub('[][ ]', '', value)}"
         raise UserError(f"{word}: name one choice; `python train.py -m {several}` trains a run for each.")
@@ -304,9 +305,10 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
     """
     node = OmegaConf.structured(root.Config)
     try:
-        for key, value in values.items():
-            if key == "beside":
-                value = {name: _merged("decoding", reading) for name, reading in value.items()}
+        for stored, value in values.items():
+            key = FORMER.get(stored, stored)
+            if key == "extra_decodings":
+                value = {name: _merged("decoding", extra) for name, extra in value.items()}
             OmegaConf.update(node, key, _merged(key, value) if key in GROUPS else value)
         for where in overrides:
             _set(node, [quoted(where)])

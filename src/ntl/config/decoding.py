@@ -26,7 +26,7 @@ class DecodingConfig(Schema, schema="decoding/base"):
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
-        0, "Longest answer; 0: in beside as decoding, else as in training, plus some.", "tokens", min=0
+        0, "Longest answer; 0: as in decoding, else as in training, plus some.", "tokens", min=0
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(0, "Validation questions, for intervals of test answers; 0: none.", "rows", min=0)
@@ -52,7 +52,7 @@ class DecodingConfig(Schema, schema="decoding/base"):
 
 @dataclass
 class AutoConfig(DecodingConfig, schema="decoding/auto"):
-    """Greedy decoding until a run ends; then whichever of it and ``beside`` has the least error on validation rows."""
+    """Greedy decoding until a run ends; then greedy or one of ``extra_decodings``, by validation error."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence")
 
@@ -60,8 +60,8 @@ class AutoConfig(DecodingConfig, schema="decoding/auto"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield from super().rules(config, typed)
-        line = "there is nothing to choose from; train with beside=readings, or give one decoding."
-        yield ". beside", self is not config.decoding or not config.beside, line
+        line = "there is nothing to choose from; train with extra_decodings=all, or give one decoding."
+        yield ". extra_decodings", self is not config.decoding or not config.extra_decodings, line
 
 
 @dataclass

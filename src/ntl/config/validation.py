@@ -61,7 +61,7 @@ def unfit_for_chat(config: Any) -> str:
 
 
 def value_of(config: Any, name: str) -> Any:
-    """The setting or the group of this name, such as ``model.lora.rank`` or ``beside.median``."""
+    """The setting or the group of this name, such as ``model.lora.rank`` or ``extra_decodings.median``."""
     for part in name.split("."):
         config = config[part] if isinstance(config, dict) else getattr(config, part)
     return config
@@ -69,7 +69,7 @@ def value_of(config: Any, name: str) -> Any:
 
 def _word(config: Any, name: str) -> str:
     value = value_of(config, name)
-    if is_dataclass(value):  # a group, or ``beside.`` and the name of a decoding
+    if is_dataclass(value):  # a group, or ``extra_decodings.`` and the name of a decoding
         return f"{name.partition('.')[0]}={getattr(value, 'name', '')}"
     return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
 
@@ -111,8 +111,8 @@ def validate(config: Any, typed: Collection[str] = ()) -> None:
     for path, part in nested(config):
         for item in fields(part):
             _check(part, item, path)
-    for name in config.beside:
-        check_name(name, "beside")
+    for name in config.extra_decodings:
+        check_name(name, "extra_decodings")
     for path, part in nested(config):
         for names, is_wrong, line in part.rules(config, typed) if isinstance(part, Schema) else ():
             if is_wrong:  # model=gpt2_tiny trainer.lr=2: ...
