@@ -21,10 +21,10 @@ MISFITS = [
     # The families of models.
     ("tokenizer=xval", "model=gpt2_tiny tokenizer=xval"),
     ("model=xval_tiny loss=mse", "loss=squared_error"),
-    ("loss=squared_error", "it is the loss of a number head"),
+    ("loss=squared_error", "is for a number head"),
     ("loss.kind=ce+gce", "loss.kind=ce+gce"),
     ("loss=ntl_mse loss.squash=3", "loss.squash=3"),
-    ("model=xval_tiny dataset=gsm8k", "its answer is worked out in text, and that of this model is one number"),
+    ("model=xval_tiny dataset=gsm8k", "its answer is a number worked out in text, and this model gives one number"),
     ("model=xval_tiny probe_steps=2", "probe_steps=2"),
     ("model.lora.rank=2 trainer=fsdp", "model.lora.rank=2 trainer.parallel=fsdp"),
     ("model=smollm2_135m scale=finetune model.lora.rank=2 objective.mask.fraction=0.1", "model.lora.rank=2"),
@@ -110,7 +110,7 @@ MISFITS = [
     ("model=hf model.path={bert}", "BertForMaskedLM reads text and writes none; give the weights of a decoder"),
     ("model=hf model.path={llama} model.file=a.gguf", "no such file in this folder; its GGUF files: none"),
     ("model=hf model.path=owner/name model.file=a.gguf", "a GGUF file is read from a folder"),
-    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "plain text is learned from left to right"),
+    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "plain text, learned from left to right"),
     ("model=rt_tiny model.path={t5} model.pretrained=true", "scale=tiny is meant for random weights; add"),
     ("model=hf model.path=owner/name", "model owner/name: not in the local cache, and "),
 ]

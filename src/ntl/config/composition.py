@@ -14,12 +14,13 @@ from typing import Any, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import folders, root, trainer
+from ntl.config import folders, root
 from ntl.config.folders import FORMER, GROUPS, choices, literal, own_folders, read_yaml, renamed
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
-from ntl.config.loss import checked_kind, loss_choice
+from ntl.config.loss import LossConfig, checked_kind, loss_choice
 from ntl.config.model import check_type, describe_weights
 from ntl.config.settings import MISSING, SCHEMAS, about, closest, describe, did_you_mean, nested, quote, setting_names
+from ntl.config.trainer import DERIVED, WARMUP, TrainerConfig
 from ntl.config.validation import validate
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
@@ -33,20 +34,11 @@ CHANGEABLE = ("decoding", "device", "data_dir", "dataset")
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS`` with the data sets' own, each in the file of ``ntl.data.sets`` that has its class.
-
-    UserError for a file that cannot be imported.
-    """
+    """``SCHEMAS`` with those of the data sets, which stand in the files of ``ntl.data.sets``."""
     package = import_module("ntl.data.sets")
-    for name in (f"{package.__name__}.{module.name}" for module in iter_modules(package.__path__)):
-        try:
-            with needs("train"):
-                import_module(name)
-        except UserError:
-            raise
-        except Exception as error:  # whatever a file that was added raises: every command imports it
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
-            raise UserError(f"{name} cannot be imported: {why}") from error
+    with needs("train"):
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
     return SCHEMAS
 
 
@@ -118,11 +110,11 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    ends = {each: {each: None} for each in known}
+    names = {end: {end: None} for end in known}
     for path, schema in () if parent else schemas().items():
         for name in describe(schema(), f"{path.partition('/')[0]}."):
-            ends.setdefault(name.rpartition(".")[2], {})[name] = None
-    return did_you_mean(path for each in closest(key, ends) for path in ends[each])
+            names.setdefault(name.rpartition(".")[2], {})[name] = None
+    return did_you_mean(name for end in closest(key, names) for name in names[end])
 
 
 def unknown_setting(name: str, schema: type, sign: str = "") -> str:
@@ -138,10 +130,9 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
     Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
-    if not any(word.lstrip("+").startswith("base=") for word in overrides):
-        return None
-    parsed = _parsed(overrides)
-    described = str([each for each in parsed if each.key_or_group == "base"][-1].value())
+    keys = [word.partition("=")[0].lstrip("+") for word in overrides]
+    bases = [word for word, key in zip(overrides, keys, strict=True) if key == "base"]
+    described = str(_parsed(bases)[-1].value()) if bases else ""
     if "=" not in described:
         return None
     text, _, step = described.rpartition("@")
@@ -151,16 +142,16 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
         raise UserError(f"base={described}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
     if "base" in own:
         raise UserError(f"base={described}: a base has no base of its own.")
-    if any(each.key_or_group == "experiment" for each in parsed):
+    if "experiment" in keys:
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
-    shared = [word for word, each in zip(overrides, parsed, strict=True) if each.key_or_group.split(".")[0] in SHARED]
-    return [*(word for word in shared if word.partition("=")[0] not in own), *words], int(step)
+    shared = [word for word, key in zip(overrides, keys, strict=True) if key.split(".")[0] in SHARED and key not in own]
+    return [*shared, *words], int(step)
 
 
 def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
-    if not (found := base_words(overrides)):
+    if not (described := base_words(overrides)):
         return
-    words, step = found
+    words, step = described
     base = compose(words)
     if step > base.trainer.max_steps and not base.trainer.epochs:
         raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
@@ -176,7 +167,7 @@ def _settle(config: root.Config, typed: Sequence[str]) -> None:
 
     A kind that is given by its function is the kind, and one that is typed names the loss.
     """
-    for length, steps in trainer.DERIVED.items():
+    for length, steps in DERIVED.items():
         if f"trainer.{steps}" in typed and f"trainer.{length}" not in typed:
             setattr(config.trainer, length, 0.0)
     config.loss.kind = checked_kind(config.loss.kind)
@@ -188,15 +179,12 @@ def _settle(config: root.Config, typed: Sequence[str]) -> None:
 
 def _reset_idle(config: root.Config) -> None:
     """Settings without effect get their defaults, so that ``loss=ce,ntl_was loss.weight=0.3,2`` trains CE once."""
-    loss, tokenizer = config.loss, config.tokenizer
-    idle: list[tuple[Any, Sequence[str]]] = [
-        (loss, () if loss.has_number else ["weight"]),
-        (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
-        (tokenizer, () if tokenizer.kind == "xval" else ["paper_compat"]),
-    ]
-    for part, names in idle:
-        for name in names:
-            setattr(part, name, getattr(type(part), name))
+    if not config.loss.has_number:
+        config.loss.weight = LossConfig.weight
+    for name in WARMUP if config.trainer.schedule == "plateau" else ("patience", "factor"):
+        setattr(config.trainer, name, getattr(TrainerConfig, name))
+    if config.tokenizer.kind != "xval":
+        config.tokenizer.paper_compat = False
 
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
@@ -230,7 +218,7 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 
     hydra = HydraConfig.get()
     # A job of a launcher is another process, which has not seen the command line.
-    own_folders[:] = [Path(each.path) for each in hydra.runtime.config_sources if each.provider == "command-line"]
+    own_folders[:] = [Path(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"]
     overrides: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
 

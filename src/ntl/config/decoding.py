@@ -14,8 +14,7 @@ OTHER = "leave it out, or take decoding=greedy or decoding=beam"
 class DecodingConfig(Schema, schema="decoding/base"):
     """Settings of every decoding; `greedy` and `beam` have no others.
 
-    Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.validation``).
+    ``answers`` and ``tokenizers``, of the class, are the kinds that it can read; no tokenizer stands for all.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")
@@ -23,7 +22,7 @@ class DecodingConfig(Schema, schema="decoding/base"):
 
     _target_: str = setting("ntl.decoding.generation.generate", room="ntl.decoding")
     name: str = setting(MISSING, "The choice of the group.")
-    head: str = setting("lm", "The head of the model that it reads.")
+    head: str = setting("lm", "The head of the model that it reads.", choices=tuple(HEADS))
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
         0, "Longest answer; 0: as in decoding, else as in training, plus some.", "tokens", min=0
@@ -36,15 +35,10 @@ class DecodingConfig(Schema, schema="decoding/base"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         answers, tokenizer = config.dataset.answers, config.tokenizer.kind
-        read = HEADS.get(self.head, self.head)
-        line = f"this model has {HEADS[config.model.head]}, and this decoding is for {read}; leave it out."
-        yield "model .", self.head != config.model.head, line
-        line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
-        yield ". dataset", (answers == PLAIN) != (PLAIN in self.answers), line
         line = "an answer of one number alone has an interval; leave it out."
         yield ".interval_rows dataset", self.interval_rows and answers not in NUMERIC, line
         yield ".interval_scale dataset", self.interval_scale != "linear" and answers not in NUMERIC, line
-        line = f"its answer {ANSWERS.get(answers)}, and that of this decoding {kinds_of(self.answers)}; {OTHER}."
+        line = f"its answer is {ANSWERS[answers]}, and this decoding reads {kinds_of(self.answers)}; {OTHER}."
         yield ". dataset", answers not in self.answers, line
         line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(self.tokenizers)}; {OTHER}."
         yield ". tokenizer", self.tokenizers and tokenizer not in self.tokenizers, line
@@ -121,7 +115,7 @@ class TreeConfig(DecodingConfig, schema="decoding/tree"):
 class LikelihoodConfig(DecodingConfig, schema="decoding/likelihood"):
     """Nothing is decoded: each token of a plain text is scored, given those before it."""
 
-    answers: ClassVar[tuple[str, ...]] = ("none",)
+    answers: ClassVar[tuple[str, ...]] = (PLAIN,)
 
     _target_: str = "ntl.decoding.likelihood.read_likelihood"
     digits_only: bool = setting(True, "Only digits count as numbers; the tokenizer's own setting.")

@@ -117,7 +117,7 @@ class LossConfig(Schema, schema="loss/base"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         checked_kind(self.kind)
-        kinds, data, has_tokens = self.kinds, config.dataset, config.model.head == "lm"
+        kinds, data = self.kinds, config.dataset
         bases = [kind for kind in kinds if kind.is_base]
         yield ".kind", len(bases) > 1, "more than one is a base; leave out all but one."
         implied = [registered()["ce"]] if kinds and not bases else []
@@ -128,10 +128,10 @@ class LossConfig(Schema, schema="loss/base"):
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
         line = f"loss.kind={self.kind} has no costs; leave loss.squash out."
         yield ".squash", self.squash is not None and "cost" not in allowed, line
-        line = "it is the loss of a number head, and this model predicts tokens; take loss=ntl_mse, or leave loss= out."
-        yield "model .", has_tokens and self.kind == SQUARED_ERROR, line
-        line = f"this model has {HEADS[config.model.head]}, whose loss is loss=squared_error; leave loss= out."
-        yield "model .", not has_tokens and self.kind != SQUARED_ERROR, line
+        line = (
+            "loss=squared_error is for a number head, and any other for a head of tokens; leave loss= out."
+        )
+        yield "model .", (config.model.head == "lm") == (self.kind == SQUARED_ERROR), line
         line = "it finds numbers by itself, and leaves none out; take another loss, or leave exclude_numbers out."
         yield "dataset.exclude_numbers .", data.exclude_numbers and any(kind.one_weight for kind in kinds), line
         line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
@@ -187,7 +187,7 @@ class ObjectiveConfig(Schema, schema="objective/base"):
 
     _target_: str = setting(MISSING, room="ntl.objectives")
     name: str = setting(MISSING, "The choice of the group.")
-    head: str = setting("lm", "The head of the model that it trains: lm, regression or masked_number.")
+    head: str = setting("lm", "The head of the model that it trains.", choices=tuple(HEADS))
     collator: str = setting(
         "ntl.data.collate.token_collator", "The dotted path of the function that makes batches.", room="ntl.data"
     )
@@ -203,9 +203,6 @@ class ObjectiveConfig(Schema, schema="objective/base"):
         return 0
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        trained = HEADS.get(self.head, self.head)
-        line = f"this model has {HEADS[config.model.head]}, and this objective is for {trained}; leave objective= out."
-        yield "model .", config.model.head != self.head, line
         line = f"this objective is for models of the family {' or '.join(self.families)}; take objective=next_token."
         yield "model .", self.families and config.model.family not in self.families, line
         line = "the one is computed by the other; give loss=expected_error alone, or neither."

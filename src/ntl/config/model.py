@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.settings import MISSING, Rule, Schema, nearest, setting
-from ntl.config.validation import ANSWERS, FAMILIES, PLAIN, kinds_of
+from ntl.config.validation import ANSWERS, FAMILIES, HEADS, kinds_of, value_of
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import CONFIG, read_settings, require, snapshot, weight_files, weights_digest
 
@@ -46,7 +46,9 @@ class ModelConfig(Schema):
     _target_: str = setting(MISSING, room="ntl.models")
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     family: str = setting(MISSING, "Decides which tokenizers and data sets fit; not to be set.")
-    head: str = setting("lm", "Decides which losses, objectives and decodings fit; not to be set.")
+    head: str = setting(
+        "lm", "Decides which objectives and decodings fit; not to be set.", choices=tuple(HEADS)
+    )
     hub_id: str = setting("", "The published checkpoint, `owner/name`; empty: there is none.")
     tokenizer_hub_id: str = setting("", "The published tokenizer of a model without published weights.")
     path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
@@ -58,7 +60,6 @@ class ModelConfig(Schema):
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        yield from _of_path(self.path)
         family, answers = FAMILIES.get(self.family), config.dataset.answers
         known = ", ".join(f"{name} ({kind.head})" for name, kind in FAMILIES.items())
         line = f"choose one of {known}.{nearest(self.family, FAMILIES)}"
@@ -66,10 +67,12 @@ class ModelConfig(Schema):
         assert family is not None
         line = f"this model reads {' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
         yield "model tokenizer", config.tokenizer.kind not in family.tokenizers, line
-        line = "plain text is learned from left to right, token by token; take a decoder, such as model=gpt2_tiny."
-        yield "model dataset", answers == PLAIN and PLAIN not in family.answers, line
-        line = f"its answer {ANSWERS.get(answers)}, and that of this model {kinds_of(family.answers)}; take another."
+        line = f"its answer is {ANSWERS[answers]}, and this model gives {kinds_of(family.answers)}; take another."
         yield "model dataset", answers not in family.answers, line
+        for name in ("objective", "decoding", *(f"extra_decodings.{name}" for name in config.extra_decodings)):
+            other = value_of(config, name).head
+            line = f"the one has {HEADS[self.head]}, and the other is for {HEADS[other]}; leave {name}= out."
+            yield f"model {name}", self.head != other, line
         line = "random weights have none of their own; give a rate, or leave it out."
         yield ".dropout", not self.pretrained and self.dropout is None, line
         line = "no published weights; take model=hf model.path=FOLDER, or leave pretrained=false."
@@ -222,15 +225,6 @@ class TokenizerConfig(Schema, schema="tokenizer/base"):
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
     vocab_size: int = setting(256, "The most tokens of a tokenizer that is trained here.", "tokens", min=32)
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
-
-    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        return _of_path(self.path)
-
-
-def _of_path(path: str) -> Iterator[Rule]:
-    yield ".path", Path(path).is_file(), "a file; give its folder (a GGUF file: model=hf and model.file, too)."
-    is_known = not path or Path(path).is_dir() or HUB_ID.fullmatch(path)
-    yield ".path", not is_known, "neither an existing folder nor a hub id of the form owner/name."
 
 
 def _of_what_was_typed(model: ModelConfig, config: Any, typed: Collection[str]) -> Iterator[Rule]:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from ntl.config.decoding import DecodingConfig
 from ntl.config.folders import check_plain
 from ntl.config.loss import LossConfig, ObjectiveConfig
-from ntl.config.model import ModelConfig, TokenizerConfig
+from ntl.config.model import HUB_ID, ModelConfig, TokenizerConfig
 from ntl.config.settings import MISSING, Rule, Schema, setting
 from ntl.config.trainer import TrainerConfig
-from ntl.config.validation import LISTS, NUMERIC, check_keep_steps, unfit_for_chat, value_of
+from ntl.config.validation import ANSWERS, LISTS, NUMERIC, check_keep_steps, unfit_for_chat, value_of
 from ntl.system.errors import UserError
 
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
@@ -36,7 +36,7 @@ class DatasetConfig(Schema):
         "What an answer is: one number, a text that ends in a mark and one, a sentence whose last number counts, "
         "several numbers, or text; exact is text that counts symbol by symbol, continuation the rest of the question's "
         "text, none plain text, without questions.",
-        choices=(*NUMERIC, LISTS, "text", "exact", "continuation", "none"),
+        choices=tuple(ANSWERS),
     )
     format: str = setting(
         "plain",
@@ -137,6 +137,10 @@ class Config(Schema):
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
             check_plain(value_of(self, name), f"{name}={value_of(self, name)}")
+        for name, path in (("model.path", self.model.path), ("tokenizer.path", self.tokenizer.path)):
+            yield name, Path(path).is_file(), "a file; give its folder (a GGUF file: model=hf and model.file, too)."
+            is_known = not path or Path(path).is_dir() or HUB_ID.fullmatch(path)
+            yield name, not is_known, "neither an existing folder nor a hub id of the form owner/name."
         if not self.trainer.epochs:
             check_keep_steps(self)
         is_known = self.resume in ("auto", "never") or Path(self.resume).is_dir()

@@ -19,18 +19,19 @@ class Family:
     answers: tuple[str, ...]
 
 
-ANSWERS = {
-    "number": "is one number",
-    "reasoning": "is worked out in text",
-    "sentence": "is a text with a number",
-    "numbers": "is several numbers",
-    "text": "is text",
-    "exact": "is matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
-    "continuation": "continues the text of the question",  # in training from its first word, so nothing to encode
-}
 NUMERIC = ("number", "reasoning", "sentence")  # answers of which one number is scored
 LISTS = "numbers"
 PLAIN = "none"  # plain text has no questions and no answers
+ANSWERS = {
+    "number": "one number",
+    "reasoning": "a number worked out in text",
+    "sentence": "a text with a number",
+    LISTS: "several numbers",
+    "text": "text",
+    "exact": "text matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
+    "continuation": "the rest of the question's text",  # in training from its first word, so nothing to encode
+    PLAIN: "none, but plain text, learned from left to right",
+}
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -39,7 +40,7 @@ HEADS = {
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), ("number", "reasoning", "sentence", "numbers", "text", "exact")),
-    "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
+    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
     "rt": Family("lm", ("rt",), ("number", "reasoning", "text")),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
@@ -49,7 +50,7 @@ FAMILIES = {
 
 def kinds_of(answers: Iterable[str]) -> str:
     """What answers of these kinds are, in words."""
-    return " or ".join(ANSWERS[kind] for kind in answers if kind != PLAIN)
+    return " or ".join(ANSWERS[kind] for kind in answers)
 
 
 def unfit_for_chat(config: Any) -> str:
