@@ -321,19 +321,17 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-    config = from_values(values, str(path))
-    chosen = {}
-    if any(word.startswith("dataset=") for word in overrides):
-        own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
-        words = [word for word in overrides if word.startswith("dataset")]
-        chosen["dataset"] = compose([*own, *words]).dataset
-        overrides = [word for word in overrides if word not in words]
+    of_data = [word for word in overrides if word.startswith("dataset")]
+    if any(word.startswith("dataset=") for word in of_data):
+        own = [f"scale={values['scale']['name']}", f"seed={values['seed']}"]
+        own.append(f"dataset.format={values['dataset']['format']}")
+        values["dataset"] = literal(plain(compose([*own, *of_data]).dataset))
+        overrides = [word for word in overrides if word not in of_data]
     for word in overrides:
-        if word.startswith("decoding=") and word != f"decoding={config.decoding.name}":
+        if word.startswith("decoding=") and word != f"decoding={values['decoding']['name']}":
             # Whether it fits is a question of this run, which ``validate`` answers.
-            chosen["decoding"] = OmegaConf.to_object(_raw([quoted(word)])["decoding"])
-    overrides = [word for word in overrides if not word.startswith("decoding=")]
-    config = from_values(literal(plain(replace(config, **chosen))), str(path), overrides)
+            values["decoding"] = literal(plain(OmegaConf.to_object(_raw([quoted(word)])["decoding"])))
+    config = from_values(values, str(path), [word for word in overrides if not word.startswith("decoding=")])
     if typed := {word.partition("=")[0].removeprefix("dataset.") for word in overrides if word.startswith("dataset.")}:
         config.dataset.check(config.data_dir)
         files = setting_files(config.dataset, config.data_dir)  # another file is another data set

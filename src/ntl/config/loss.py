@@ -128,9 +128,7 @@ class LossConfig(Schema, schema="loss/base"):
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
         line = f"loss.kind={self.kind} has no costs; leave loss.squash out."
         yield ".squash", self.squash is not None and "cost" not in allowed, line
-        line = (
-            "loss=squared_error is for a number head, and any other for a head of tokens; leave loss= out."
-        )
+        line = "loss=squared_error is for a number head, and any other for a head of tokens; leave loss= out."
         yield "model .", (config.model.head == "lm") == (self.kind == SQUARED_ERROR), line
         line = "it finds numbers by itself, and leaves none out; take another loss, or leave exclude_numbers out."
         yield "dataset.exclude_numbers .", data.exclude_numbers and any(kind.one_weight for kind in kinds), line

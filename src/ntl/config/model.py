@@ -46,9 +46,7 @@ class ModelConfig(Schema):
     _target_: str = setting(MISSING, room="ntl.models")
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     family: str = setting(MISSING, "Decides which tokenizers and data sets fit; not to be set.")
-    head: str = setting(
-        "lm", "Decides which objectives and decodings fit; not to be set.", choices=tuple(HEADS)
-    )
+    head: str = setting("lm", "Decides which objectives and decodings fit; not to be set.", choices=tuple(HEADS))
     hub_id: str = setting("", "The published checkpoint, `owner/name`; empty: there is none.")
     tokenizer_hub_id: str = setting("", "The published tokenizer of a model without published weights.")
     path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
@@ -189,6 +187,8 @@ class XValConfig(ModelConfig, schema="model/xval"):
     paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 
+# Settings that describe the model's file, which nobody types.
+FIXED = ("name", "family", "head", "requires", "hub_id")
 # Settings that have an effect although weights are loaded; the weights determine all others.
 NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat", "file"}
 # The `model_type` that config.json has where the weights fit the settings of a schema; of any other schema it has any.
@@ -232,17 +232,15 @@ def _of_what_was_typed(model: ModelConfig, config: Any, typed: Collection[str]) 
     line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
     names = f"model .{'path' if model.path else 'hub_id'}"
     yield names, is_other and source(model) and model.family in ("decoder", "t5"), line
-    idle = dict.fromkeys(("name", "family", "head", "requires", "hub_id"), "describes the file; write one of your own.")
-    if config.tokenizer.path or source(model):
-        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
-    if model.pretrained:
-        line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
-        idle |= dict.fromkeys(of_weights(model), line)
-    elif model.path:
-        idle["path"] = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
     for key in typed:
-        group, _, name = key.partition(".")
-        yield key, group == "model" and name.partition(".")[0] in idle, idle.get(name.partition(".")[0], "")
+        name = key.removeprefix("model.").partition(".")[0] if key.startswith("model.") else ""
+        yield key, name in FIXED, "describes the model's file; write one of your own."
+        line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
+        yield key, model.pretrained and name in of_weights(model), line
+        line = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
+        yield key, name == "path" and model.path and not model.pretrained, line
+        line = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
+        yield key, name == "tokenizer_hub_id" and (config.tokenizer.path or source(model)), line
     if {"scale", "experiment"}.isdisjoint(typed):
         line = "scale=tiny is meant for random weights; add scale=finetune, or another."
         yield "model .pretrained", model.pretrained and config.scale.name == "tiny", line
