@@ -1,6 +1,7 @@
 """Every YAML file of every group composes, unknown keys are refused, and ``base=`` names another run."""
 
 import json
+import math
 import re
 import runpy
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
     config = compose(["trainer.max_steps=7", "dataset.train_rows=9"])
     assert (config.trainer.max_steps, config.dataset.train_rows) == (7, 9)  # pyright: ignore[reportAttributeAccessIssue]
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
+    assert compose(["trainer.max_grad_norm=inf"]).trainer.max_grad_norm == math.inf  # the gradient as it is
 
 
 def test_an_option_of_a_loss_may_be_added() -> None:

@@ -35,13 +35,13 @@ class DecodingConfig(Schema, schema="decoding/base"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         answers, tokenizer = config.dataset.answers, config.tokenizer.kind
-        line = "an answer of one number alone has an interval; leave it out."
-        yield ".interval_rows dataset", self.interval_rows and answers not in NUMERIC, line
-        yield ".interval_scale dataset", self.interval_scale != "linear" and answers not in NUMERIC, line
-        line = f"its answer is {ANSWERS[answers]}, and this decoding reads {kinds_of(self.answers)}; {OTHER}."
-        yield ". dataset", answers not in self.answers, line
-        line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(self.tokenizers)}; {OTHER}."
-        yield ". tokenizer", self.tokenizers and tokenizer not in self.tokenizers, line
+        for key, default in (("interval_rows", 0), ("interval_scale", "linear")):
+            if getattr(self, key) != default and answers not in NUMERIC:
+                yield f".{key} dataset", "an answer of one number alone has an interval; leave it out."
+        if answers not in self.answers:
+            yield ". dataset", f"its answer is {ANSWERS[answers]}, not {kinds_of(self.answers)}; {OTHER}."
+        if self.tokenizers and tokenizer not in self.tokenizers:
+            yield ". tokenizer", f"it reads the tokens of tokenizer={' or '.join(self.tokenizers)}; {OTHER}."
 
 
 @dataclass
@@ -54,8 +54,8 @@ class AutoConfig(DecodingConfig, schema="decoding/auto"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield from super().rules(config, typed)
-        line = "there is nothing to choose from; train with extra_decodings=all, or give one decoding."
-        yield ". extra_decodings", self is not config.decoding or not config.extra_decodings, line
+        if self is not config.decoding or not config.extra_decodings:
+            yield ". extra_decodings", "nothing to choose from; train with extra_decodings=all, or give one decoding."
 
 
 @dataclass
@@ -78,9 +78,10 @@ class SpeculativeConfig(DecodingConfig, schema="decoding/speculative"):
     heads: int = setting(0, "Heads that are used, with the model's own; 0: all that there are; 1: no drafts.", min=0)
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        line = f"the model has no heads to draft with; {OTHER}, or train it with objective=mtp."
-        yield ". objective", not config.objective.drafts, line
-        yield ".heads objective.heads", self.heads > config.objective.drafts, "choose at most those of the model."
+        if not config.objective.drafts:
+            yield ". objective", f"the model has no heads to draft with; {OTHER}, or train it with objective=mtp."
+        if self.heads > config.objective.drafts:
+            yield ".heads objective.heads", "choose at most those of the model."
         yield from super().rules(config, typed)
 
 
@@ -122,5 +123,5 @@ class LikelihoodConfig(DecodingConfig, schema="decoding/likelihood"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield from super().rules(config, typed)
-        line = "it is the tokenizer's own setting; set that instead."
-        yield ".digits_only tokenizer.digits_only", self.digits_only != config.tokenizer.digits_only, line
+        if self.digits_only != config.tokenizer.digits_only:
+            yield ".digits_only tokenizer.digits_only", "it is the tokenizer's own setting; set that instead."

@@ -117,27 +117,27 @@ class LossConfig(Schema, schema="loss/base"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         checked_kind(self.kind)
-        kinds, data = self.kinds, config.dataset
+        kinds, tokenizer = self.kinds, config.tokenizer.kind
         bases = [kind for kind in kinds if kind.is_base]
-        yield ".kind", len(bases) > 1, "more than one is a base; leave out all but one."
+        if len(bases) > 1:
+            yield ".kind", "more than one is a base; leave out all but one."
         implied = [registered()["ce"]] if kinds and not bases else []
         allowed = [name for kind in (*implied, *kinds) for name in kind.options]
         for name in self.options:
             if name not in allowed:
                 line = f"loss.kind={self.kind} takes {', '.join(allowed) or 'no options'}"
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
-        line = f"loss.kind={self.kind} has no costs; leave loss.squash out."
-        yield ".squash", self.squash is not None and "cost" not in allowed, line
-        line = "loss=squared_error is for a number head, and any other for a head of tokens; leave loss= out."
-        yield "model .", (config.model.head == "lm") == (self.kind == SQUARED_ERROR), line
-        line = "it finds numbers by itself, and leaves none out; take another loss, or leave exclude_numbers out."
-        yield "dataset.exclude_numbers .", data.exclude_numbers and any(kind.one_weight for kind in kinds), line
-        line = "it weighs digits by their places, so each must be a token of its own; use tokenizer=digit."
-        is_given = config.tokenizer.kind == "default" and config.model.pretrained  # its number tokens are looked at
-        is_other = config.tokenizer.kind != "digit" and not is_given
-        yield ". tokenizer", is_other and any(kind.digits for kind in kinds), line
-        line = "it compares with the whole output layer, which is in parts; take trainer=ddp."
-        yield ". trainer.parallel", "embedding" in allowed and config.trainer.parallel == "fsdp", line
+        if self.squash is not None and "cost" not in allowed:
+            yield ".squash", f"loss.kind={self.kind} has no costs; leave loss.squash out."
+        if (config.model.head == "lm") == (self.kind == SQUARED_ERROR):
+            yield "model .", "loss=squared_error is for a number head, and any other for tokens; leave loss= out."
+        if config.dataset.exclude_numbers and any(kind.one_weight for kind in kinds):
+            yield "dataset.exclude_numbers .", "this loss leaves no number out; take another, or leave that out."
+        is_given = tokenizer == "default" and config.model.pretrained  # then its number tokens are looked at
+        if any(kind.digits for kind in kinds) and tokenizer != "digit" and not is_given:
+            yield ". tokenizer", "it weighs digits by place, so each must be a token; use tokenizer=digit."
+        if "embedding" in allowed and config.trainer.parallel == "fsdp":
+            yield ". trainer.parallel", "it needs the whole output layer, which is in parts; take trainer=ddp."
 
 
 @dataclass
@@ -170,13 +170,13 @@ class MaskConfig(Schema):
     )
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        lora, is_token = config.model.lora, self.fraction and self.variant != "random"
-        line = "a new mask token stays untrained; set objective.mask.variant=random, or model.lora.full=[EMBEDDING]."
-        yield "model.lora.rank .fraction", lora.rank and is_token and not lora.full, line
-        line = "only the input of a decoder-only language model is masked; take one, such as model=gpt2_tiny."
-        yield "model .fraction", self.fraction and config.model.family != "decoder", line
-        line = "the answer of a copy is masked, and plain text has no answers; leave objective.mask.copy out."
-        yield ".copy dataset", self.copy != "none" and config.dataset.answers == PLAIN, line
+        lora = config.model.lora
+        if self.fraction and self.variant != "random" and lora.rank and not lora.full:
+            yield "model.lora.rank .fraction", "adapters train no new mask token; set objective.mask.variant=random."
+        if self.fraction and config.model.family != "decoder":
+            yield "model .fraction", "only the input of a decoder is masked; take one, such as model=gpt2_tiny."
+        if self.copy != "none" and config.dataset.answers == PLAIN:
+            yield ".copy dataset", "the answer of a copy is masked, and plain text has none; leave it out."
 
 
 @dataclass
@@ -201,11 +201,11 @@ class ObjectiveConfig(Schema, schema="objective/base"):
         return 0
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        line = f"this objective is for models of the family {' or '.join(self.families)}; take objective=next_token."
-        yield "model .", self.families and config.model.family not in self.families, line
-        line = "the one is computed by the other; give loss=expected_error alone, or neither."
-        is_expected = isinstance(self, ExpectedErrorConfig)
-        yield "loss .", (config.loss.name == "expected_error") != is_expected, line
+        if self.families and config.model.family not in self.families:
+            families = " or ".join(self.families)
+            yield "model .", f"this objective is for models of the family {families}; take objective=next_token."
+        if (config.loss.name == "expected_error") != isinstance(self, ExpectedErrorConfig):
+            yield "loss .", "the one is computed by the other; give loss=expected_error alone, or neither."
 
 
 @dataclass
@@ -236,15 +236,18 @@ class ExpectedErrorConfig(ObjectiveConfig, schema="objective/expected_error"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield from super().rules(config, typed)
-        data, line = config.dataset, "the expected error is that of a whole answer; leave it out."
-        yield ". dataset", data.answers != "number", "its answers are not one number; take another."
-        yield ". dataset.weight", getattr(data, "weight", ""), line
-        for name in ("dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"):
-            yield f". {name}", value_of(config, name), line
-        yield ". dataset.format", data.format == "chat", line
-        yield ". trainer.parallel", config.trainer.parallel == "fsdp", "take trainer=ddp."
-        line = "the factor of the expected error is objective.weight; set that instead."
-        yield "loss loss.weight", "loss.weight" in typed, line
+        data = config.dataset
+        if data.answers != "number":
+            yield ". dataset", "its answers are not one number; take another."
+        others = ["dataset.exclude_numbers", "objective.mask.fraction", "trainer.gradient_checkpointing"]
+        others += ["dataset.weight"] if hasattr(data, "weight") else []
+        others = [name for name in others if value_of(config, name)]
+        for name in (*others, *(["dataset.format"] if data.format == "chat" else [])):
+            yield f". {name}", "the expected error is of a whole answer; leave it out."
+        if config.trainer.parallel == "fsdp":
+            yield ". trainer.parallel", "take trainer=ddp."
+        if "loss.weight" in typed:
+            yield "loss loss.weight", "the factor of the expected error is objective.weight; set that instead."
 
 
 @dataclass
@@ -313,11 +316,11 @@ class MTPConfig(ObjectiveConfig, schema="objective/mtp"):
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         yield from super().rules(config, typed)
         weights, has_variants = self.head_weights, self.kind == "parallel"
-        line = "give one factor for each head, or none."
-        yield ".head_weights .heads", weights and len(weights) != self.heads, line
-        is_wrong = any(not 0 <= weight < math.inf for weight in weights) or (weights and not any(weights))
-        yield ".head_weights", is_wrong, "each must be finite and at least 0, and one above 0."
-        line = "a variant is one of objective.kind=parallel; leave one of the two out."
-        yield ".kind .variant", not has_variants and self.variant != "independent", line
-        line = "has no effect, since this kind keeps all blocks; leave it out."
-        yield ".keep_depth", self.keep_depth is not None and (not has_variants or self.variant == "linear"), line
+        if weights and len(weights) != self.heads:
+            yield ".head_weights .heads", "give one factor for each head, or none."
+        if any(not 0 <= weight < math.inf for weight in weights) or (weights and not any(weights)):
+            yield ".head_weights", "each must be finite and at least 0, and one above 0."
+        if not has_variants and self.variant != "independent":
+            yield ".kind .variant", "a variant is one of objective.kind=parallel; leave one of the two out."
+        if self.keep_depth is not None and (not has_variants or self.variant == "linear"):
+            yield ".keep_depth", "has no effect, since this kind keeps all blocks; leave it out."

@@ -31,12 +31,12 @@ class LoraConfig(Schema):
     full: list[str] = setting(list, "Prefixes of weights trained in full: those that a checkpoint does not contain.")
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        line = "has no effect with model.lora.rank=0; set the rank, or leave it out."
-        yield ".full", "model.lora.full" in typed and not self.rank, line
-        line = "adapters of sharded weights are not saved; take trainer=ddp."
-        yield ".rank trainer.parallel", self.rank and config.trainer.parallel == "fsdp", line
-        line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
-        yield ".rank model.pretrained", self.rank and not config.model.pretrained, line
+        if "model.lora.full" in typed and not self.rank:
+            yield ".full", "has no effect with model.lora.rank=0; set the rank, or leave it out."
+        if self.rank and config.trainer.parallel == "fsdp":
+            yield ".rank trainer.parallel", "adapters of sharded weights are not saved; take trainer=ddp."
+        if self.rank and not config.model.pretrained:
+            yield ".rank model.pretrained", "adapters change learned weights; give these, or leave model.lora out."
 
 
 @dataclass
@@ -59,22 +59,23 @@ class ModelConfig(Schema):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         family, answers = FAMILIES.get(self.family), config.dataset.answers
-        known = ", ".join(f"{name} ({kind.head})" for name, kind in FAMILIES.items())
-        line = f"choose one of {known}.{nearest(self.family, FAMILIES)}"
-        yield "model .family .head", family is None or family.head != self.head, line
+        if family is None or family.head != self.head:
+            known = ", ".join(f"{name} ({kind.head})" for name, kind in FAMILIES.items())
+            yield "model .family .head", f"choose one of {known}.{nearest(self.family, FAMILIES)}"
         assert family is not None
-        line = f"this model reads {' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
-        yield "model tokenizer", config.tokenizer.kind not in family.tokenizers, line
-        line = f"its answer is {ANSWERS[answers]}, and this model gives {kinds_of(family.answers)}; take another."
-        yield "model dataset", answers not in family.answers, line
+        if config.tokenizer.kind not in family.tokenizers:
+            kinds = " or ".join(family.tokenizers)
+            yield "model tokenizer", f"this model reads {kinds}; use tokenizer={family.tokenizers[-1]}."
+        if answers not in family.answers:
+            yield "model dataset", f"its answer is {ANSWERS[answers]}, not {kinds_of(family.answers)}; take another."
         for name in ("objective", "decoding", *(f"extra_decodings.{name}" for name in config.extra_decodings)):
-            other = value_of(config, name).head
-            line = f"the one has {HEADS[self.head]}, and the other is for {HEADS[other]}; leave {name}= out."
-            yield f"model {name}", self.head != other, line
-        line = "random weights have none of their own; give a rate, or leave it out."
-        yield ".dropout", not self.pretrained and self.dropout is None, line
-        line = "no published weights; take model=hf model.path=FOLDER, or leave pretrained=false."
-        yield "model .pretrained", self.pretrained and not source(self), line
+            if (other := value_of(config, name).head) != self.head:
+                line = f"the one has {HEADS[self.head]}, and the other is for {HEADS[other]}; leave {name}= out."
+                yield f"model {name}", line
+        if not self.pretrained and self.dropout is None:
+            yield ".dropout", "random weights have none of their own; give a rate, or leave it out."
+        if self.pretrained and not source(self):
+            yield "model .pretrained", "no published weights; take model=hf model.path=FOLDER, or leave it out."
         if typed:
             yield from _of_what_was_typed(self, config, typed)
 
@@ -228,42 +229,41 @@ class TokenizerConfig(Schema, schema="tokenizer/base"):
 
 
 def _of_what_was_typed(model: ModelConfig, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-    is_other = not isinstance(model, HFConfig) and (not model.hub_id or ("model.hub_id" in typed and not model.path))
-    line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
-    names = f"model .{'path' if model.path else 'hub_id'}"
-    yield names, is_other and source(model) and model.family in ("decoder", "t5"), line
+    is_own = not isinstance(model, HFConfig) and (not model.hub_id or ("model.hub_id" in typed and not model.path))
+    if is_own and source(model) and model.family in ("decoder", "t5"):
+        line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
+        yield f"model .{'path' if model.path else 'hub_id'}", line
     for key in typed:
         name = key.removeprefix("model.").partition(".")[0] if key.startswith("model.") else ""
-        yield key, name in FIXED, "describes the model's file; write one of your own."
-        line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
-        yield key, model.pretrained and name in of_weights(model), line
-        line = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
-        yield key, name == "path" and model.path and not model.pretrained, line
-        line = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
-        yield key, name == "tokenizer_hub_id" and (config.tokenizer.path or source(model)), line
+        if name in FIXED:
+            yield key, "describes the model's file; write one of your own."
+        if model.pretrained and name in of_weights(model):
+            yield key, "loaded weights have their own; leave it out, or set model.pretrained=false."
+        if name == "path" and model.path and not model.pretrained:
+            yield key, "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
+        if name == "tokenizer_hub_id" and (config.tokenizer.path or source(model)):
+            yield key, "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
     if {"scale", "experiment"}.isdisjoint(typed):
-        line = "scale=tiny is meant for random weights; add scale=finetune, or another."
-        yield "model .pretrained", model.pretrained and config.scale.name == "tiny", line
-        line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
-        yield "model .pretrained", not model.pretrained and config.scale.name == "finetune", line
+        if model.pretrained and config.scale.name == "tiny":
+            yield "model .pretrained", "scale=tiny is meant for random weights; add scale=finetune, or another."
+        if not model.pretrained and config.scale.name == "finetune":
+            line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
+            yield "model .pretrained", line
 
 
 # ---- given weights: what ``model=hf`` is called after, and whether weights fit the file that loads them
 
 HF = "hf"
+UNITS = {"b": 10**9, "m": 10**6, "k": 10**3}
 # Ends of the names of classes of transformers that read text and write none.
 READERS = ("ForMaskedLM", "ForPreTraining", "EncoderModel")
 
 
 def describe_weights(model: ModelConfig) -> None:
-    """Set the family and the name of ``model=hf`` from its weights: `llama_135m_1a2b3c4d`, a hub id's own name.
+    """Set the family and the name of ``model=hf`` from its weights: architecture, parameters and digest, or the hub id.
 
-    The parts of the former are the architecture, the number of stored parameters and the digest of the files. A model
-    file of one's own that uses the schema keeps the name that it gives. Of a hub id that is not in the cache,
-    config.json is fetched.
-
-    Raises:
-        UserError: No weights are given, they cannot be read, or they are of neither a decoder nor an encoder-decoder.
+    A model file of one's own that uses the schema keeps its name. Of a hub id that is not in the cache, config.json is
+    fetched. UserError: no weights are given, they cannot be read, or are of neither a decoder nor an encoder-decoder.
     """
     if not isinstance(model, HFConfig):
         return
@@ -299,21 +299,19 @@ def describe_weights(model: ModelConfig) -> None:
 
 
 def _family(name: str, config: dict[str, Any]) -> str:
-    made_by = [str(each) for each in config.get("architectures") or []]
+    classes = [str(name) for name in config.get("architectures") or []]
     kind = str(config.get("model_type", ""))
-    is_reader = bool(made_by) and all(each.endswith(READERS) for each in made_by)
-    is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in each for each in made_by)
+    is_reader = bool(classes) and all(name.endswith(READERS) for name in classes)
+    is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in name for name in classes)
     if is_reader or is_bert:
         line = "reads text and writes none; give the weights of a decoder or of a T5."
-        raise UserError(f"model.path={name}: {made_by[0] if made_by else kind} {line}")
+        raise UserError(f"model.path={name}: {classes[0] if classes else kind} {line}")
     return "t5" if config.get("is_encoder_decoder") else "decoder"
 
 
 def _count(parameters: int) -> str:
-    for above, unit, sign in ((10**10, 10**9, "b"), (10**7, 10**6, "m"), (10**4, 10**3, "k")):
-        if parameters >= above:
-            return f"{round(parameters / unit)}{sign}"
-    return str(parameters)
+    units = (sign for sign in "bmk" if parameters >= 10 * UNITS[sign])
+    return next((f"{round(parameters / UNITS[sign])}{sign}" for sign in units), str(parameters))
 
 
 def other_shape(model: ModelConfig) -> str:
@@ -336,9 +334,9 @@ def check_type(model: ModelConfig) -> None:
     if isinstance(model, CausalConfig) and model.architecture:
         types = (model.architecture, model.architecture.removesuffix("_text"))
     config = config_of(source(model)) if model.pretrained and source(model) else None
-    found = (config or {}).get("model_type")
-    if types and found and found not in types:
-        line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
+    stored = (config or {}).get("model_type")
+    if types and stored and stored not in types:
+        line = f"these weights are of a {stored}, and this model is a {types[0]}; use model={HF}, which takes any."
         raise UserError(f"model={model.name} model.path={source(model)}: {line}")
 
 
@@ -358,13 +356,13 @@ def stored_parameters(files: Sequence[Path]) -> int:
         try:
             with path.open("rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-                tensors = [each for name, each in header.items() if name != "__metadata__"]
-                end = file.tell() + max((each["data_offsets"][1] for each in tensors), default=0)
+                tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+                end = file.tell() + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
             if (size := path.stat().st_size) != end:
                 raise ValueError(f"{size:,} bytes, and {end:,} by its header")
         except (OSError, ValueError, OverflowError, MemoryError, KeyError, AttributeError, TypeError) as error:
             raise UserError(f"{path}: truncated or corrupt safetensors file ({error}); fetch it again.") from error
-        total += sum(math.prod(each["shape"]) for each in tensors)
+        total += sum(math.prod(tensor["shape"]) for tensor in tensors)
     return total
 
 

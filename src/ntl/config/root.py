@@ -56,16 +56,15 @@ class DatasetConfig(Schema):
         return self.answers in (*NUMERIC, LISTS) if self.computes is None else self.computes
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        why = unfit_for_chat(config) if self.format == "chat" else ""
-        yield ".format", why, f"{why}; leave dataset.format out."
+        if self.format == "chat" and (why := unfit_for_chat(config)):
+            yield ".format", f"{why}; leave dataset.format out."
         for name in ("weight", "exclude_numbers"):
-            is_set = getattr(self, name, "")
-            line = "weights are of the tokens of an answer, and this model predicts one value; leave it out."
-            yield f".{name} model", is_set and config.model.head != "lm", line
-            line = "a copy of an answer has no weights; leave one of the two out."
-            yield f".{name} objective.mask.copy", is_set and config.objective.mask.copy != "none", line
-        line = "its numbers are tokens of their places, which no pattern matches; leave it out."
-        yield ".exclude_numbers tokenizer", self.exclude_numbers and config.tokenizer.kind == "rt", line
+            if getattr(self, name, "") and config.model.head != "lm":
+                yield f".{name} model", "weights are of tokens, and this model predicts one value; leave it out."
+            if getattr(self, name, "") and config.objective.mask.copy != "none":
+                yield f".{name} objective.mask.copy", "a copy of an answer has no weights; leave one of the two out."
+        if self.exclude_numbers and config.tokenizer.kind == "rt":
+            yield ".exclude_numbers tokenizer", "no pattern matches its numbers, tokens of their places; leave it out."
 
     def check(self, data_dir: str) -> None:
         """UserError for a setting that does not fit the others or names nothing. Not called for a config read back."""
@@ -103,8 +102,8 @@ class TrackingConfig(Schema, schema="tracking/base"):
         return mode != "disabled" if mode else bool(os.environ.get("WANDB_API_KEY"))
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        line = "its other settings are those of W&B; add tracking=wandb, or leave them out."
-        yield "tracking", self.name == "none" and replace(self, name="auto") != TrackingConfig(), line
+        if self.name == "none" and replace(self, name="auto") != TrackingConfig():
+            yield "tracking", "its other settings are W&B's; add tracking=wandb, or leave them out."
 
 
 @dataclass
@@ -138,15 +137,15 @@ class Config(Schema):
         for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
             check_plain(value_of(self, name), f"{name}={value_of(self, name)}")
         for name, path in (("model.path", self.model.path), ("tokenizer.path", self.tokenizer.path)):
-            yield name, Path(path).is_file(), "a file; give its folder (a GGUF file: model=hf and model.file, too)."
-            is_known = not path or Path(path).is_dir() or HUB_ID.fullmatch(path)
-            yield name, not is_known, "neither an existing folder nor a hub id of the form owner/name."
+            if Path(path).is_file():
+                yield name, "a file; give its folder (a GGUF file: model=hf and model.file, too)."
+            if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
+                yield name, "neither an existing folder nor a hub id of the form owner/name."
         if not self.trainer.epochs:
             check_keep_steps(self)
-        is_known = self.resume in ("auto", "never") or Path(self.resume).is_dir()
-        yield "resume", not is_known, "choose auto, never, or the folder of a checkpoint."
-        line = f"give the id of a run in {self.output_dir} and a step, as ID@8000."
-        yield "base", self.base and not BASE.fullmatch(self.base), line
-        line = "a probe is the relative error of generated numbers, which this model or data set does not give."
-        has_numbers = self.model.head == "lm" and self.dataset.answers == "number"
-        yield "probe_steps", self.probe_steps and not has_numbers, line
+        if self.resume not in ("auto", "never") and not Path(self.resume).is_dir():
+            yield "resume", "choose auto, never, or the folder of a checkpoint."
+        if self.base and not BASE.fullmatch(self.base):
+            yield "base", f"give the id of a run in {self.output_dir} and a step, as ID@8000."
+        if self.probe_steps and not (self.model.head == "lm" and self.dataset.answers == "number"):
+            yield "probe_steps", "a probe is the relative error of generated numbers, which there are none of."

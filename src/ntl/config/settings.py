@@ -19,9 +19,9 @@ LIMITS: Any = {"min": ("≥", "at least", ge), "above": (">", "above", gt), "max
 # YAML's name of a dataclass -> the class: /schema/model/t5 in ``config/model`` is the settings of a T5.
 SCHEMAS: dict[str, Any] = {}
 
-# The settings that an error names, whether something is wrong with them, and what, with what to do. A name that begins
-# with a dot is of the dataclass that has the rule, which "." itself stands for.
-Rule = tuple[str, object, str]
+# The settings that an error names, and its line: what is wrong, and what to do. A name that begins with a dot is of the
+# dataclass that has the rule, for which "." itself stands.
+Rule = tuple[str, str]
 
 
 class Schema:
@@ -32,7 +32,7 @@ class Schema:
             SCHEMAS[schema] = cls
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterable[Rule]:
-        """How its settings have to fit each other and the rest of ``config``; ``typed`` as in ``validate``."""
+        """Where its settings do not fit each other or the rest of ``config``; ``typed`` as in ``validate``."""
         return ()
 
 
@@ -138,7 +138,7 @@ def text_of(value: Any) -> str:
 
 def quote(text: str) -> str:
     """A text in the quotation marks that Hydra's grammar needs and a shell takes away."""
-    return "'{}'".format(re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + (found[2] and r"\'"), text))
+    return "'{}'".format(re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + (match[2] and r"\'"), text))
 
 
 # ---- suggestions

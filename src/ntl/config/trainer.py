@@ -64,7 +64,9 @@ class TrainerConfig(Schema, schema="trainer/base"):
     patience: int = _count(5, "See `schedule`.", "evaluations")
     factor: float = setting(0.5, "See `schedule`.", origin=CODE, above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin=CODE, min=0)
-    max_grad_norm: float = setting(1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0)
+    max_grad_norm: float = setting(
+        1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0, max=math.inf
+    )
     normalization: str = setting(
         "step",
         "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
@@ -103,36 +105,31 @@ class TrainerConfig(Schema, schema="trainer/base"):
     )
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
-        answers = config.dataset.answers
-        trains, evaluates = self.max_steps or self.epochs, self.eval_steps or self.eval_epochs
-        if self.parallel == "fsdp":
-            line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
-            yield ".optim .parallel", self.optim not in TORCH_OPTIMIZERS, line
-            yield ".max_steps .parallel", not trains, "nothing is trained; use trainer=ddp."
-            line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp."
-            yield ".parallel .eval_decoded .best", is_decoded(self), line
-            line = "all processes need equally many passes; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
-            yield ".parallel .max_tokens_per_batch", self.max_tokens_per_batch, line
-        is_blind = trains and not evaluates
-        line = "the plateau is one of the validation CE; set trainer.eval_steps, or trainer.schedule=constant."
-        yield ".schedule .eval_steps", is_blind and self.schedule == "plateau", line
-        line = "plain text has no answers to decode; leave it out."
-        yield ".eval_decoded dataset", answers == PLAIN and self.eval_decoded, line
-        by_kind = {PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}
-        fitting = (LOSS, *by_kind.get(answers, OF_TEXT))
-        line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(self.best, fitting)}"
-        yield ".best dataset", self.best and self.best not in fitting, line
-        line = "only evaluations say which checkpoint is best; set trainer.eval_epochs=1, or leave trainer.best out."
-        yield ".best .eval_steps", self.best and is_blind, line
-        line = "it watches a metric; set trainer.best=loss, or another validation metric."
-        yield ".early_stopping .best", self.early_stopping and not self.best, line
+        answers, trains = config.dataset.answers, self.max_steps or self.epochs
+        sharded = {".optim": self.optim not in TORCH_OPTIMIZERS, ".max_steps": not trains}
+        sharded |= {".eval_decoded .best": is_decoded(self), ".max_tokens_per_batch": self.max_tokens_per_batch}
+        for names, is_wrong in sharded.items():
+            if self.parallel == "fsdp" and is_wrong:
+                yield f"{names} .parallel", "not with sharded weights; change it, or take trainer=ddp."
+        is_blind = trains and not (self.eval_steps or self.eval_epochs)
+        if is_blind and self.schedule == "plateau":
+            yield ".schedule .eval_steps", "it watches the validation CE; set trainer.eval_steps, or schedule=constant."
+        if answers == PLAIN and self.eval_decoded:
+            yield ".eval_decoded dataset", "plain text has no answers to decode; leave it out."
+        fitting = (LOSS, *{PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}.get(answers, OF_TEXT))
+        if self.best and self.best not in fitting:
+            line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(self.best, fitting)}"
+            yield ".best dataset", line
+        if self.best and is_blind:
+            yield ".best .eval_steps", "only evaluations say which is best; set trainer.eval_epochs=1, or leave it out."
+        if self.early_stopping and not self.best:
+            yield ".early_stopping .best", "it watches a metric; set trainer.best=loss, or another validation metric."
         for key in WARMUP:
-            is_idle = f"trainer.{key}" in typed and getattr(self, key) and self.schedule == "plateau"
-            yield f".{key} .schedule", is_idle, "it has no warm-up; leave one of the two out."
+            if f"trainer.{key}" in typed and getattr(self, key) and self.schedule == "plateau":
+                yield f".{key} .schedule", "it has no warm-up; leave one of the two out."
         for length, steps in DERIVED.items():
-            is_idle = getattr(self, length) and {f"trainer.{length}", f"trainer.{steps}"} <= {*typed}
-            line = f"trainer.{steps} follows from trainer.{length}; leave one of them out."
-            yield f".{length} .{steps}", is_idle, line
+            if getattr(self, length) and {f"trainer.{length}", f"trainer.{steps}"} <= {*typed}:
+                yield f".{length} .{steps}", f"trainer.{steps} follows from trainer.{length}; leave one of them out."
 
 
 def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerConfig:

@@ -115,7 +115,6 @@ def validate(config: Any, typed: Collection[str] = ()) -> None:
     for name in config.extra_decodings:
         check_name(name, "extra_decodings")
     for path, part in nested(config):
-        for names, is_wrong, line in part.rules(config, typed) if isinstance(part, Schema) else ():
-            if is_wrong:  # model=gpt2_tiny trainer.lr=2: ...
-                full = [f"{path}{name[1:]}".rstrip(".") if name[0] == "." else name for name in names.split()]
-                raise UserError(f"{' '.join(_word(config, name) for name in full)}: {line}")
+        for names, line in part.rules(config, typed) if isinstance(part, Schema) else ():  # model=xval_tiny seed=2: ...
+            full = [f"{path}{name[1:]}".rstrip(".") if name[0] == "." else name for name in names.split()]
+            raise UserError(f"{' '.join(_word(config, name) for name in full)}: {line}")
