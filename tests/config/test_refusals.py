@@ -96,9 +96,9 @@ MISFITS = [
     ("dataset=text dataset.path=a.txt trainer.eval_decoded=true", "trainer.eval_decoded=true dataset=text"),
     ("trainer.early_stopping=2", "set trainer.best=loss, or another validation metric"),
     ("trainer.parallel=fsdp trainer.optim=adafactor", "trainer.optim=adafactor trainer.parallel=fsdp"),
-    ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "change it, or take trainer=ddp"),
-    ("trainer.parallel=fsdp trainer.max_steps=0", "trainer.max_steps=0 trainer.parallel=fsdp"),
-    ("trainer.parallel=fsdp trainer.eval_decoded=true", "trainer.eval_decoded=true trainer.best= trainer.parallel"),
+    ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "set trainer.max_tokens_per_batch=0, or"),
+    ("trainer.parallel=fsdp trainer.max_steps=0", "nothing is trained; use trainer=ddp"),
+    ("trainer.parallel=fsdp trainer.eval_decoded=true", "set trainer.eval_decoded=false trainer.best=loss, or"),
     # What was typed and would change the run's id alone, or is not what nobody typed.
     ("model=t5_base model.num_layers=2", "model.num_layers=2"),
     ("model=t5_base model.pretrained=false model.path=owner/name", "model.path=owner/name"),
@@ -118,7 +118,7 @@ MISFITS = [
     ("model=hf model.path={bert}", "BertForMaskedLM reads text and writes none; give the weights of a decoder"),
     ("model=hf model.path={llama} model.file=a.gguf", "no such file in this folder; its GGUF files: none"),
     ("model=hf model.path=owner/name model.file=a.gguf", "a GGUF file is read from a folder"),
-    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "plain text, learned from left to right"),
+    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "its answer is plain text, not one number"),
     ("model=rt_tiny model.path={t5} model.pretrained=true", "scale=tiny is meant for random weights; add"),
     ("model=hf model.path=owner/name", "model owner/name: not in the local cache, and "),
 ]

@@ -132,7 +132,7 @@ class LossConfig(Schema, schema="loss/base"):
         if (config.model.head == "lm") == (self.kind == SQUARED_ERROR):
             yield "model .", "loss=squared_error is for a number head, and any other for tokens; leave loss= out."
         if config.dataset.exclude_numbers and any(kind.one_weight for kind in kinds):
-            yield "dataset.exclude_numbers .", "this loss leaves no number out; take another, or leave that out."
+            yield "dataset.exclude_numbers .", "this loss leaves no number out; take another, or no such pattern."
         is_given = tokenizer == "default" and config.model.pretrained  # then its number tokens are looked at
         if any(kind.digits for kind in kinds) and tokenizer != "digit" and not is_given:
             yield ". tokenizer", "it weighs digits by place, so each must be a token; use tokenizer=digit."

@@ -70,12 +70,15 @@ class ModelConfig(Schema):
             yield "model dataset", f"its answer is {ANSWERS[answers]}, not {kinds_of(family.answers)}; take another."
         for name in ("objective", "decoding", *(f"extra_decodings.{name}" for name in config.extra_decodings)):
             if (other := value_of(config, name).head) != self.head:
-                line = f"the one has {HEADS[self.head]}, and the other is for {HEADS[other]}; leave {name}= out."
+                line = f"this model has {HEADS[self.head]}, and that is for {HEADS[other]}; leave it out."
                 yield f"model {name}", line
         if not self.pretrained and self.dropout is None:
             yield ".dropout", "random weights have none of their own; give a rate, or leave it out."
         if self.pretrained and not source(self):
-            yield "model .pretrained", "no published weights; take model=hf model.path=FOLDER, or leave it out."
+            yield (
+                "model .pretrained",
+                "no weights are published; take model=hf model.path=FOLDER, or pretrained=false.",
+            )
         if typed:
             yield from _of_what_was_typed(self, config, typed)
 

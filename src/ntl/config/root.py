@@ -148,4 +148,4 @@ class Config(Schema):
         if self.base and not BASE.fullmatch(self.base):
             yield "base", f"give the id of a run in {self.output_dir} and a step, as ID@8000."
         if self.probe_steps and not (self.model.head == "lm" and self.dataset.answers == "number"):
-            yield "probe_steps", "a probe is the relative error of generated numbers, which there are none of."
+            yield "probe_steps", "a probe is the relative error of generated numbers, and none is generated."

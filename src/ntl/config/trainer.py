@@ -106,14 +106,19 @@ class TrainerConfig(Schema, schema="trainer/base"):
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
         answers, trains = config.dataset.answers, self.max_steps or self.epochs
-        sharded = {".optim": self.optim not in TORCH_OPTIMIZERS, ".max_steps": not trains}
-        sharded |= {".eval_decoded .best": is_decoded(self), ".max_tokens_per_batch": self.max_tokens_per_batch}
-        for names, is_wrong in sharded.items():
-            if self.parallel == "fsdp" and is_wrong:
-                yield f"{names} .parallel", "not with sharded weights; change it, or take trainer=ddp."
+        if self.parallel == "fsdp":
+            if self.optim not in TORCH_OPTIMIZERS:
+                yield ".optim .parallel", f"take one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
+            if not trains:
+                yield ".max_steps .parallel", "nothing is trained; use trainer=ddp."
+            if is_decoded(self):
+                line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or use ddp."
+                yield ".parallel .eval_decoded .best", line
+            if self.max_tokens_per_batch:
+                yield ".parallel .max_tokens_per_batch", "set trainer.max_tokens_per_batch=0, or trainer=ddp."
         is_blind = trains and not (self.eval_steps or self.eval_epochs)
         if is_blind and self.schedule == "plateau":
-            yield ".schedule .eval_steps", "it watches the validation CE; set trainer.eval_steps, or schedule=constant."
+            yield ".schedule .eval_steps", "it needs validations; set trainer.eval_steps, or trainer.schedule=constant."
         if answers == PLAIN and self.eval_decoded:
             yield ".eval_decoded dataset", "plain text has no answers to decode; leave it out."
         fitting = (LOSS, *{PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}.get(answers, OF_TEXT))

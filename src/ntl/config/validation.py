@@ -30,7 +30,7 @@ ANSWERS = {
     "text": "text",
     "exact": "text matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
     "continuation": "the rest of the question's text",  # in training from its first word, so nothing to encode
-    PLAIN: "none, but plain text, learned from left to right",
+    PLAIN: "plain text",
 }
 HEADS = {
     "lm": "a language-model head",
@@ -92,7 +92,7 @@ def _check(part: Any, item: Any, path: str) -> None:
         raise UserError(f"{word}: must be a finite number.")
     needed = told.get("needs")
     if needed and getattr(part, needed) in (0, "none") and value != default_of(item):
-        line = f"has no effect with {path}{needed}={text_of(getattr(part, needed))}; set that, or leave it out."
+        line = f"has no effect with {path}{needed}={text_of(getattr(part, needed))}; set that, or leave this out."
         raise UserError(f"{word}: {line}")
 
 
