@@ -103,20 +103,17 @@ def read_contents(config: Any, data_dir: str | Path) -> None:
 
 
 def contents_of(paths: list[Path]) -> str:
-    """``content_of`` a single path, or the sha256 of the contents of several."""
-    contents = [content_of(path) for path in paths]
-    if len(contents) == 1:
-        return contents[0]
-    return f"sha256:{hashlib.sha256(json.dumps(contents).encode()).hexdigest()}"
+    """``sha256:`` and the digest of a file, of the names and contents of a folder's files, or of several of these."""
+    contents = []
+    for path in paths:
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        lines = "".join(f"{name} {file_digest(file)}\n" for name, file in files)
+        contents.append(f"sha256:{_sha256(lines) if path.is_dir() else file_digest(path)}")
+    return contents[0] if len(contents) == 1 else f"sha256:{_sha256(json.dumps(contents))}"
 
 
-def content_of(path: Path) -> str:
-    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder."""
-    if not path.is_dir():
-        return f"sha256:{file_digest(path)}"
-    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-    lines = "".join(f"{name} {file_digest(file)}\n" for name, file in files)
-    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def by_content(values: dict[str, Any]) -> dict[str, Any]:
@@ -158,8 +155,7 @@ def run_id(config: Any) -> str:
     answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
     values = identity_fields(config)
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    hashed = _sha256(json.dumps(values, sort_keys=True, separators=(",", ":")))[:12]
     return f"{config.dataset.name}-{config.model.name}-{values['loss']['name']}-s{config.seed}-{hashed}"
 
 

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
 
 from ntl.config.settings import LIMITS, Schema, about, default_of, nearest, nested, text_of
 from ntl.config.targets import check_name, check_target
 from ntl.system.errors import UserError
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """The head of one family of models, and the tokenizers (the default last) and answers that it works with."""
 
     head: str
