@@ -11,6 +11,13 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, get_type_hints
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
@@ -87,8 +94,6 @@ def quoted(word: str, *, sweep: bool = False) -> str:
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
-    from hydra.core.config_store import ConfigStore  # here, so that commands have their help at once
-
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in schemas().items():
@@ -214,8 +219,6 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 
     Overrides are not resolved here, so that an interpolation that fails is reported with its key.
     """
-    from hydra.core.hydra_config import HydraConfig
-
     hydra = HydraConfig.get()
     # A job of a launcher is another process, which has not seen the command line.
     own_folders[:] = [Path(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"]
@@ -226,10 +229,6 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 @lru_cache(maxsize=256)
 def _composed(overrides: tuple[str, ...], places: tuple[Path, ...]) -> DictConfig:
     """As Hydra composes them from the files in ``places``: ``config/`` and folders of the user's."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(places[0]), version_base="1.3"):
@@ -242,8 +241,6 @@ _KEY = re.compile(r"(?!hydra\b)(\w[\w.]*)=")
 
 
 def _parsed(overrides: Sequence[str]) -> Sequence[Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     return OverridesParser.create().parse_overrides(list(overrides))
 
 
@@ -257,8 +254,6 @@ def _set(node: DictConfig, overrides: Sequence[str]) -> None:
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
     """As Hydra composes them: each combination of groups once, in which values are set."""
-    from hydra.errors import HydraException
-
     values = [word for word in overrides if (key := _KEY.match(word)) and key[1] not in GROUPS]
     groups, places = tuple(word for word in overrides if word not in values), (folders.CONFIG_DIR, *own_folders)
     raw = deepcopy(_composed(groups, places))
@@ -297,7 +292,7 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
             key = FORMER.get(stored, stored)
             if key == "extra_decodings":
                 value = {name: _merged("decoding", extra) for name, extra in value.items()}
-            OmegaConf.update(node, key, _merged(key, value) if key in GROUPS else value)
+            OmegaConf.update(node, key, _merged(key, value) if key in GROUPS and isinstance(value, Mapping) else value)
         for where in overrides:
             _set(node, [quoted(where)])
         config = OmegaConf.to_object(node)
