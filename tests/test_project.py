@@ -22,7 +22,7 @@ MAX_LINES = 400
 BUDGETS = {
     **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
     **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2896, "launch": 1028, "benchmarks": 606},
-    **{"config": 2278, "system": 597},
+    **{"config": 2273, "system": 597},
 }
 MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

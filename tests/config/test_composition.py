@@ -5,6 +5,7 @@ import math
 import re
 import runpy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import base_words, quoted, read_config, to_config
+from ntl.config.composition import base_words, quoted, read_config, schemas, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, literal, own_folders, use
 from ntl.config.identity import plain
 
@@ -157,6 +158,16 @@ def test_values_are_set_as_hydra_sets_them(values: str) -> None:
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         raw = hydra_compose("train", overrides=words)
     assert compose(words) == to_config(raw, words)
+
+
+def test_a_data_set_without_a_name_of_its_own_takes_no_other_s_place() -> None:
+    known = schemas()["dataset/noisy_numbers"]
+
+    @dataclass
+    class Other(known):
+        seed: int = 5
+
+    assert schemas()["dataset/noisy_numbers"] is known is not Other
 
 
 WORDS = ["dataset=noisy_numbers", "loss=ntl_was", "loss.weight=2.0", "trainer.max_steps=20"]

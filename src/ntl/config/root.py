@@ -47,8 +47,8 @@ class DatasetConfig(Schema):
     contents: dict[str, str] = setting(dict, "Computed.")
 
     def __init_subclass__(cls) -> None:
-        name = getattr(cls.name, "default", cls.name)  # of a field
-        super().__init_subclass__(schema="" if name == MISSING else f"dataset/{name}")
+        name = vars(cls).get("name", MISSING)  # a class without a name of its own takes no other's place
+        super().__init_subclass__(schema="" if name == MISSING else f"dataset/{getattr(name, 'default', name)}")
 
     @property
     def is_computed(self) -> bool:
