@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf, errors
 
 from ntl.config import build
 from ntl.config.composition import schemas
@@ -192,5 +191,5 @@ def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> Te
         config.check(data_dir)
         read_contents(config, data_dir)
         return build(config)
-    except OmegaConfBaseException as error:
+    except errors.OmegaConfBaseException as error:
         raise UserError(f"data set {name!r}: {error.full_key}: {str(error).splitlines()[0]}.") from error
