@@ -12,11 +12,12 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
+from ntl.config.root import DatasetConfig
 from ntl.data.dataset import Example, Log, TextDataset, dataset_named
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, sync, write_atomically
@@ -91,8 +92,8 @@ class Prepared:
     Prepared folders under ``data_dir`` and under NTL_DATA_DIR are read; only ``data_dir`` is written to.
     """
 
-    def __init__(self, dataset: TextDataset, data_dir: Path | str) -> None:
-        self.dataset, self.data_dir = dataset, Path(data_dir)
+    def __init__(self, dataset: DatasetConfig, data_dir: Path | str) -> None:
+        self.dataset, self.data_dir = cast(TextDataset, dataset), Path(data_dir)
 
     def find(self) -> Path | None:
         """The prepared folder, if there is one."""
@@ -118,8 +119,8 @@ class Prepared:
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
         path, dataset = self.folder / f"{split}.jsonl", self.dataset
-        if split not in dataset.splits:
-            raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.splits)}.")
+        if split not in dataset.all_splits:
+            raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.all_splits)}.")
         if not path.is_file() or sha256_of(path) != _digests(self.manifest)[path.name]:
             fault = f"not the file that was prepared: its sha256 is not that of {MANIFEST}, or it is gone"
             remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
@@ -194,7 +195,7 @@ class Prepared:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
         made, wanted = material.splits, dataset.wanted
-        assert {*wanted} <= made.keys() <= {*dataset.splits}, f"{dataset.name}: material and splits disagree"
+        assert {*wanted} <= made.keys() <= {*dataset.all_splits}, f"{dataset.name}: material and splits disagree"
         splits = {split: write_split(folder / f"{split}.jsonl", made[split]) for split in made if split in wanted}
         self._check_sources()  # that none was written to while it was read
         manifest = {
@@ -211,10 +212,9 @@ class Prepared:
 
     def _check_sources(self) -> None:
         """UserError where the content of a file that a setting names is no longer what the data set is named by."""
-        config = self.dataset.config
-        contents: dict[str, str] = getattr(config, "contents", {})
-        now = setting_files(config, self.data_dir) if contents else {}
-        for key, content in contents.items():
+        config = self.dataset
+        now = setting_files(config, self.data_dir) if config.contents else {}
+        for key, content in config.contents.items():
             if key not in now or contents_of(now[key]) != content:
                 raise UserError(
                     f"{getattr(config, key)}: gone, or changed since this run was named by its content, {content}, of "
@@ -236,7 +236,7 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
     try:
         prepared.prepare()
     except UserError:
-        if split not in dataset.splits:
+        if split not in dataset.all_splits:
             raise
         prepared = Prepared(dataset.alone(split), data_dir)
         prepared.prepare()

@@ -217,7 +217,7 @@ def lengths(config: Config) -> Lengths:
 
     Without prepared data, both parts have ``trainer.max_input_length``.
     """
-    limit, prepared = config.trainer.max_input_length, Prepared(build(config.dataset), config.data_dir)
+    limit, prepared = config.trainer.max_input_length, Prepared(config.dataset, config.data_dir)
     is_head, is_seq2seq = config.model.head != "lm", config.model.family == "t5_regression"  # its decoder reads, too
     if not prepared.find() or config.dataset.answers == "none":
         written = limit * is_seq2seq if is_head else limit

@@ -33,7 +33,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import setting
 from ntl.data import raw
 from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
@@ -208,12 +207,13 @@ def _run(arguments: list[str], **environment: str) -> str:
 class DeepMind(TextDataset):
     """Rows of ``train_files`` and ``test_files``, which are read and checked while they are written."""
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
+    all_splits = ("train", "validation", "interpolate", "extrapolate")
     test_splits = ("interpolate", "extrapolate")
     origin = ORIGIN
     train_files: ClassVar[tuple[str, ...]]
     test_files: ClassVar[Mapping[str, tuple[str, ...]]]
     modules_are_groups: ClassVar[bool]
+    seed: int
 
     @abstractmethod
     def counts(self) -> tuple[int, int, int]:
@@ -229,12 +229,12 @@ class DeepMind(TextDataset):
         files_of = {"train": self.train_files, "validation": self.train_files, **self.test_files}
         counts = {split: test_rows if split in self.test_files else rows + held_out for split in self.wanted}
         wanted = {name: count for split, count in counts.items() for name in files_of[split]}
-        consent = getattr(self.config, "allow_generation", False)
+        consent = getattr(self, "allow_generation", False)
         texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
         log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
         orders = dict[str, np.ndarray]()  # of the pairs of each training file, those that are used
         for stream, name in enumerate(self.train_files if self.train_files[0] in wanted else ()):
-            order = np.random.default_rng([self.config.seed, stream]).permutation(len(texts.lines[name]) // 2)
+            order = np.random.default_rng([self.seed, stream]).permutation(len(texts.lines[name]) // 2)
             orders[name] = order[: rows + held_out].astype(np.uint32)
         splits = {}
         for split, count, part in (("train", rows, slice(rows)), ("validation", held_out, slice(rows, None))):
@@ -258,8 +258,14 @@ class DeepMind(TextDataset):
 
 
 @dataclass
-class MathematicsConfig(DatasetConfig):
-    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs."""
+class Mathematics(DeepMind):
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
+
+    An answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``). ``interpolate`` has the test
+    files of the 13 modules one after the other, ``extrapolate`` those of 7 harder ones.
+    """
+
+    train_files, test_files, modules_are_groups = TRAIN, TESTS, True
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
@@ -269,18 +275,8 @@ class MathematicsConfig(DatasetConfig):
     seed: int = setting(0, SEED)
     allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
-
-class Mathematics(DeepMind):
-    """Some 26 million pairs, whose answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``).
-
-    ``interpolate`` has the test files of the 13 modules one after the other, ``extrapolate`` those of 7 harder ones.
-    """
-
-    train_files, test_files, modules_are_groups = TRAIN, TESTS, True
-    config: MathematicsConfig
-
     def counts(self) -> tuple[int, int, int]:
-        share, total = self.config.train_share, self.config.rows_per_file
+        share, total = self.train_share, self.rows_per_file
         # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
         rows = int(round(share * total, 6))
         if not 0 < rows < total:
@@ -288,15 +284,22 @@ class Mathematics(DeepMind):
                 f"dataset.train_share={share} of dataset.rows_per_file={total} leaves no row for "
                 f"{'validation' if rows else 'training'}."
             )
-        return rows, total - rows, self.config.test_rows_per_file
+        return rows, total - rows, self.test_rows_per_file
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 
 @dataclass
-class ArithmeticConfig(DatasetConfig):
-    """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set."""
+class Arithmetic(DeepMind):
+    """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set.
+
+    Sums of several integers with parentheses, of Tables 2 and 3. Every answer is recomputed before its use. A few easy
+    questions occur twice in the generator's output, as in the authors' set; no test question occurs in training.
+    ``extrapolate`` has longer sums.
+    """
+
+    train_files, test_files, modules_are_groups = SUMS_TRAIN, SUMS_TESTS, False
 
     _target_: str = "ntl.data.sets.mathematics.Arithmetic"
     name: str = "arithmetic"
@@ -305,20 +308,8 @@ class ArithmeticConfig(DatasetConfig):
     test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
     seed: int = setting(0, SEED)
 
-
-class Arithmetic(DeepMind):
-    """Sums of several integers with parentheses: the set of Tables 2 and 3. Every answer is recomputed before its use.
-
-    A few easy questions occur twice in the generator's output, as in the authors' set; no test question occurs in
-    training. ``extrapolate`` has longer sums.
-    """
-
-    train_files, test_files, modules_are_groups = SUMS_TRAIN, SUMS_TESTS, False
-    config: ArithmeticConfig
-
     def counts(self) -> tuple[int, int, int]:
-        config = self.config
-        return config.train_rows_per_difficulty, config.validation_rows_per_difficulty, config.test_rows
+        return self.train_rows_per_difficulty, self.validation_rows_per_difficulty, self.test_rows
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         try:
