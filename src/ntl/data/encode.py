@@ -4,15 +4,16 @@ import hashlib
 import json
 import math
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
 from tokenizers import Tokenizer
 
 from ntl.data.chat import Chat
@@ -23,9 +24,6 @@ from ntl.system.errors import UserError
 from ntl.system.files import make_once, sync
 from ntl.tokenizers.load import text_backend, tokenizer_fingerprint
 
-if TYPE_CHECKING:
-    import datasets
-
 FORMAT = 8
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 CHUNK = 5_000  # rows encoded at a time
@@ -34,7 +32,7 @@ Row = Mapping[str, Any]
 
 
 def encode_dataset(
-    rows: Callable[[Path], "datasets.Dataset"],
+    rows: Callable[[], Sequence[Row]],
     tokenizer: Any,
     *,
     cache_dir: Path,
@@ -48,7 +46,7 @@ def encode_dataset(
     Set TOKENIZERS_PARALLELISM=false to tokenize in one thread.
 
     Args:
-        rows: Makes the rows, in a folder that is removed afterwards; called only if they have to be tokenized.
+        rows: Returns the rows; called only if they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
         packed: The answers are documents, which ``Packer`` makes examples of ``max_length`` labels of.
         settings: Those of ``Encoder``.
@@ -68,21 +66,18 @@ def encode_dataset(
             return None
 
     def write(new: Path) -> None:
-        text = rows(new / "text")
+        text = rows()
         if len(text) > CHUNK:
             log(f"tokenizing {len(text):,} examples")
         pack = Packer(encode.max_length, encode.end) if packed else None
-
-        def encoded(batch: Mapping[str, list[str]], indices: list[int]) -> dict[str, list[Any]]:
-            columns = encode([dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)])
-            return pack(columns, is_last=indices[-1] == len(text) - 1) if pack else columns
-
-        # The key that map makes of a function would miss the tokenizer's content.
-        how = {"new_fingerprint": folder.name, "cache_file_name": str(new / IDS), "features": encode.features(packed)}
-        how |= {"batched": True, "with_indices": True, "batch_size": CHUNK, "writer_batch_size": CHUNK}
-        text.map(encoded, remove_columns=text.column_names, **how)
+        left, schema = iter(text), encode.schema(packed)
+        with open(new / IDS, "wb") as stream, pyarrow.ipc.new_stream(stream, schema) as writer:
+            for end in range(CHUNK, len(text) + CHUNK, CHUNK):
+                columns = encode([*islice(left, CHUNK)])
+                if pack:
+                    columns = pack(columns, is_last=end >= len(text))
+                writer.write_batch(pyarrow.record_batch([columns[name] for name in schema.names], schema))
         sync(new / IDS)
-        shutil.rmtree(new / "text", ignore_errors=True)
 
     return make_once(folder, find, write, log, "write token ids to")
 
@@ -169,7 +164,7 @@ class Encoder:
             found |= {"question_values": "float64", "answer_values": "float64"}
         return found | ({"answer_weights": "float32"} if self.texts else {})
 
-    def features(self, packed: bool = False) -> "datasets.Features":
+    def schema(self, packed: bool = False) -> Any:
         """The types of the columns; of packed examples, also of their documents."""
         from datasets import Features, List, Value
 
@@ -178,10 +173,10 @@ class Encoder:
             found["answer_weights"] = List(found["answer_weights"])
         found |= {"documents": List(Value("int32"))} if packed else {}
         counts = [*LENGTHS, "truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
-        return Features({**found, **dict.fromkeys(counts, Value("int32"))})
+        return Features({**found, **dict.fromkeys(counts, Value("int32"))}).arrow_schema
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, list[Any]]:
-        """The columns of ``features``: those arrays, the lengths, and what ``EncodedDataset.about`` counts."""
+        """The columns of ``schema``: those arrays, the lengths, and what ``EncodedDataset.about`` counts."""
         question_numbers, answer_numbers = [], []
         if self.chat:
             questions, answers = self.chat.encode(rows)
@@ -205,7 +200,7 @@ class Encoder:
             if row["question"] and not question:
                 raise UserError(f"{_quoted(row)}: the tokenizer writes this question as no token; leave it out.")
             example = {"question_ids": question, "answer_ids": answer, "question": len(question), "answer": len(answer)}
-            example |= {"truncated": first > 0, "unknown": unknown}
+            example |= {"truncated": int(first > 0), "unknown": int(unknown)}
             if "answer_values" in self.arrays:
                 values = [np.ones(len(question)), np.ones(len(answer))]
                 if self.number_token is not None:
@@ -235,7 +230,7 @@ class Encoder:
         left_out = matched(texts, self.pattern)
         numbers = np.array([re.search(b"[0-9]", text) for text in texts], bool)
         counts = {"excluded": int((numbers & left_out).sum()), "numbers": int(numbers.sum())}
-        return {"answer_weights": np.stack([own, own * ~left_out], axis=-1), **counts}
+        return {"answer_weights": [*np.stack([own, own * ~left_out], axis=-1)], **counts}
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""
