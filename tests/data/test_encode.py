@@ -16,8 +16,7 @@ from tokenizers import normalizers
 from ntl.config import UserError
 from ntl.data import encode
 from ntl.data.dataset import Example
-from ntl.data.encode import encode_dataset, encode_rows
-from ntl.data.encoded import EncodedDataset
+from ntl.data.encode import EncodedDataset, encode_dataset, encode_rows
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 PARTS = ("question", "answer")

@@ -8,8 +8,7 @@ from given import characters
 
 from ntl.data import encode
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
-from ntl.data.encode import encode_dataset
-from ntl.data.encoded import EncodedDataset
+from ntl.data.encode import EncodedDataset, encode_dataset
 
 END, ONE = 1, 4  # the ids of the end token and of "1"
 TEXTS = ["123", "4", "56"]

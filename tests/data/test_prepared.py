@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,7 @@ import ntl
 from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
 from ntl.data import dataset_named, load_dataset
-from ntl.data.prepared import BLOCK, Lines, Prepared, Rows, write_split
+from ntl.data.prepared import Lines, Prepared, Rows, write_split
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.data.sets.official import MultiRC, RJokes
 from ntl.system.files import sha256_of
@@ -182,15 +181,14 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
     assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
 
 
-@given(data=st.binary(), block=st.sampled_from([7, BLOCK]))
+@given(data=st.binary())
 def test_only_line_feeds_end_a_line_and_the_last_is_optional(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, block: int
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "a"
     path.write_bytes(data)
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
-    with patch("ntl.data.prepared.BLOCK", block):
-        assert list(Lines(path)) == expected
+    assert list(Lines(path)) == expected
 
 
 # test_dataset.py

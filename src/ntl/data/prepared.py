@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-BLOCK = 1 << 20  # bytes that are searched for line ends at a time
 MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
@@ -39,28 +39,23 @@ class Lines:
         self.path = path
 
     @cached_property
-    def _data(self) -> bytes | mmap.mmap:
+    def _data(self) -> mmap.mmap:
         with one_line_errors("read", self.path), open(self.path, "rb") as stream:
-            # An empty file cannot be mapped.
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
     @cached_property
     def _bounds(self) -> np.ndarray:
-        # Where each line begins, and the end. A mask of all bytes at once would be as large as the file.
-        size, bounds = len(self._data), [np.zeros(1, np.int64)]
-        for start in range(0, size, BLOCK):
-            block = np.frombuffer(self._data, np.uint8, min(BLOCK, size - start), start)
-            bounds.append(np.flatnonzero(block == ord("\n")) + (start + 1))
-        if size and self._data[size - 1] != ord("\n"):
-            bounds.append(np.array([size + 1]))
-        return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
+        # Where each line begins, and the end.
+        with one_line_errors("read", self.path), open(self.path, "rb") as stream:
+            kind = np.uint32 if os.fstat(stream.fileno()).st_size < 2**32 else np.int64
+            return np.fromiter(accumulate(map(len, stream), initial=0), kind)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
     def __getitem__(self, index: int) -> Any:
         place = range(len(self))[index]
-        return self._data[int(self._bounds[place]) : int(self._bounds[place + 1]) - 1]
+        return self._data[int(self._bounds[place]) : int(self._bounds[place + 1])].removesuffix(b"\n")
 
 
 class Rows(Lines):
@@ -181,7 +176,7 @@ class Prepared:
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = self.manifest
         for split, entry in manifest["splits"].items():
-            path = found / f"{split}.jsonl"
+            path = found / entry["file"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 self.rows(split)  # which says what is wrong
         for warning in manifest.get("remarks", {}).get("warnings", []):

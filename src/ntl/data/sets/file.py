@@ -200,7 +200,7 @@ def json_of(column: str, value: Any) -> str:
 class Text(Own):
     """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row.
 
-    A row's answer is a document, its question is empty (``ntl.data.encoded.Packer``). Scored by the likelihood of its
+    A row's answer is a document, its question is empty (``ntl.data.encode.Packer``). Scored by the likelihood of its
     documents. Rows without text are left out.
     """
 
