@@ -231,16 +231,16 @@ class Encoder:
             found |= {"question_values": "float64", "answer_values": "float64"}
         return found | ({"answer_weights": "float32"} if self.texts else {})
 
-    def schema(self, packed: bool = False) -> Any:
+    def schema(self, packed: bool = False) -> pyarrow.Schema:
         """The types of the columns; of packed examples, also of their documents."""
-        from datasets import Features, List, Value
-
-        found: dict[str, Any] = {name: List(Value(dtype)) for name, dtype in self.arrays.items()}
+        found: dict[str, Any] = {
+            name: pyarrow.list_(pyarrow.type_for_alias(kind)) for name, kind in self.arrays.items()
+        }
         if self.pattern:
-            found["answer_weights"] = List(found["answer_weights"])
-        found |= {"documents": List(Value("int32"))} if packed else {}
+            found["answer_weights"] = pyarrow.list_(found["answer_weights"])
+        found |= {"documents": pyarrow.list_(pyarrow.int32())} if packed else {}
         counts = ["truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
-        return Features({**found, **dict.fromkeys(counts, Value("int32"))}).arrow_schema
+        return pyarrow.schema({**found, **dict.fromkeys(counts, pyarrow.int32())})
 
     def __call__(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         """Of each row what ``arrays`` names, and what ``EncodedDataset.about`` counts."""

@@ -122,21 +122,15 @@ class Prepared:
             raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
 
-    def load(self, split: str, cache_dir: Path | None = None) -> "datasets.Dataset":
-        """The rows of a split as a ``datasets.Dataset`` of text, mapped from ``cache_dir``, or from the data folder."""
+    def load(self, split: str) -> "datasets.Dataset":
+        """The rows of a split as a ``datasets.Dataset`` of text, mapped from the data folder."""
         from datasets import Dataset, Features, Value
-        from datasets.exceptions import DatasetGenerationError
 
-        rows = self.rows(split)
-        if not len(rows):
-            raise UserError(f"{rows.path}: no rows.")
+        rows, cache = self.rows(split), str(self.data_dir.absolute() / ".datasets")
         columns = Features(dict.fromkeys(rows[0], Value("string")))
-        cache = str(cache_dir or self.data_dir.absolute() / ".datasets")
-        try:  # not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01
-            found: Any = Dataset.from_generator(rows.__iter__, columns, cache, fingerprint=self.content_key(split)[:16])
-            return found
-        except DatasetGenerationError as error:
-            raise error.__cause__ or error from None
+        # Not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01.
+        found: Any = Dataset.from_generator(rows.__iter__, columns, cache, fingerprint=self.content_key(split)[:16])
+        return found
 
     def train_targets(self) -> list[str]:
         """The answers of the training split, for scores of constant answers; of more than a million every k-th.
@@ -159,7 +153,7 @@ class Prepared:
 
     def content_key(self, split: str) -> str:
         """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""
-        content = [self.fingerprint()["files"], split]
+        content = [_digests(self.manifest), split]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def changes_since(self, files: Mapping[str, str]) -> str:

@@ -61,9 +61,9 @@ class PolynomialArithmetic(Generated):
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
-        if self.extrapolate_operations <= self.max_operations:
-            settings = "extrapolate_operations", self.extrapolate_operations, "max_operations", self.max_operations
-            raise not_above(*settings)
+        most, further = self.max_operations, self.extrapolate_operations
+        if further <= most:
+            raise not_above("extrapolate_operations", further, "max_operations", most)
 
     def cells(self, split: str) -> range:
         most = self.max_operations

@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -76,15 +76,14 @@ TESTS = {
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 SUMS_TRAIN = tuple(f"train-{difficulty}/{SUMS}.txt" for difficulty in DIFFICULTIES)
 SUMS_TESTS = {"interpolate": (f"interpolate/{SUMS}.txt",), "extrapolate": (f"extrapolate/{SUMS}_longer.txt",)}
-TEMPLATE = re.compile(r"What is (?:the value of )?(?P<asked>.+)\?|(?:Calculate|Evaluate) (?P<told>.+)\.|(?P<bare>.+)")
+ASKED = re.compile(r"^What is (?:the value of )?(.+)\?$|^(?:Calculate|Evaluate) (.+)\.$")
 SUM = re.compile(r"[-+ ]*[0-9]+(?: *[-+][-+ ]*[0-9]+)* *")
 
 
 # ---- the text files
 
 
-@dataclass
-class Texts:
+class Texts(NamedTuple):
     """The pairs of ``<regime>/<module>.txt`` files of a tree: a line with a question, one with its answer, in turn."""
 
     kind: str
@@ -101,30 +100,29 @@ def find_texts(
     here, or take hours to generate without ``allow_generation``.
     """
     with lock(data_dir / ".mathematics_dataset.lock", log):
-        found = _on_disk(wanted, data_dir, log)
-        if found is None and download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log):
-            found = _on_disk(wanted, data_dir, log)
-        if found is None:
-            if sum(wanted.values()) > GENERATED_UNASKED and not allow_generation:
-                raise Missing(
-                    f"{sum(wanted.values()):,} pairs of DeepMind mathematics are nowhere under "
-                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {ORIGIN.home} there, or take fewer rows, or "
-                    "set dataset.allow_generation=true, which takes hours."
-                )
-            generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
-            found = _read("generator", data_dir / GENERATED_TREE, wanted, log)
-    assert found is not None
-    return found
+        if found := _on_disk(wanted, data_dir, log):
+            return found
+        has_release = download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log)
+        if has_release and (found := _on_disk(wanted, data_dir, log)):
+            return found
+        if (count := sum(wanted.values())) > GENERATED_UNASKED and not allow_generation:
+            raise Missing(
+                f"{count:,} pairs of DeepMind mathematics are nowhere under "
+                f"{' or '.join(map(str, data_roots(data_dir)))}: put {ORIGIN.home} there, or take fewer rows, or "
+                "set dataset.allow_generation=true, which takes hours."
+            )
+        generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
+        return cast(Texts, _read("generator", data_dir / GENERATED_TREE, wanted, log))
 
 
 def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for (name, kind), folder in product(TREES.items(), folders):
         found = _read(f"{kind} tree", folder / name, wanted, log)
-        if found is None and (archive := folder / f"{name}.tar.gz").is_file():
+        if not found and (archive := folder / f"{name}.tar.gz").is_file():
             unpack(archive, data_dir / name, wanted, log)
             found = _read(f"{kind} archive", data_dir / name, wanted, log)
-        if found is not None:
+        if found:
             return found
     return _read("generator", data_dir / GENERATED_TREE, wanted, log)
 
@@ -226,9 +224,11 @@ class DeepMind(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows from the first source that has all files; UserError names file and line of a wrong answer."""
         rows, held_out, test_rows = self.counts()
-        files_of = {"train": self.train_files, "validation": self.train_files, **self.test_files}
-        counts = {split: test_rows if split in self.test_files else rows + held_out for split in self.wanted}
-        wanted = {name: count for split, count in counts.items() for name in files_of[split]}
+        wanted = dict[str, int]()
+        for split in self.wanted:
+            is_test = split in self.test_files
+            names = self.test_files[split] if is_test else self.train_files
+            wanted |= dict.fromkeys(names, test_rows if is_test else rows + held_out)
         consent = getattr(self, "allow_generation", False)
         texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
         log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
@@ -320,19 +320,12 @@ class Arithmetic(DeepMind):
 
     def shortcut(self, question: str) -> str:
         """What the answer would be if there were no parentheses in the sum; ValueError as for ``answer_of``."""
-        return str(value_of(_expression(question).replace("(", "").replace(")", "")))
+        return answer_of(question.replace("(", "").replace(")", ""))
 
 
 def answer_of(question: str) -> str:
     """The answer to a question of arithmetic__add_sub_multiple (or ..._longer); ValueError if it is none."""
-    return str(value_of(_expression(question)))
-
-
-def _expression(question: str) -> str:
-    match = TEMPLATE.fullmatch(question)
-    if match is None:
-        raise ValueError("not a sum")
-    return match["asked"] or match["told"] or match["bare"]
+    return str(value_of(ASKED.sub(r"\1\2", question)))
 
 
 def value_of(expression: str) -> int:
