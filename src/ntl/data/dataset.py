@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
@@ -16,7 +17,7 @@ from ntl.config.composition import schemas
 from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.root import DatasetConfig
-from ntl.config.settings import nearest, setting
+from ntl.config.settings import nearest, setting, text_of
 from ntl.data import raw
 from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
@@ -26,6 +27,7 @@ PLAIN_NUMBERS = "plain"
 CODE = "original code"
 # The files of the package's own data sets; their classes have a ``version``.
 VERSIONED = ("file", "generated", "mathematics", "multiplication", "noisy_numbers", "official")
+Rule = tuple[str, Any, str]  # names of settings, whether they break it, and the line that says so
 SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
@@ -89,6 +91,17 @@ class TextDataset(DatasetConfig, ABC):
     def wanted(self) -> tuple[str, ...]:
         """The splits that are to be made: all but for ``alone``."""
         return (self.only,) if self.only else self.all_splits
+
+    def rules(self) -> Iterator[Rule]:
+        """The rules for settings that limits and choices do not say."""
+        return iter(())
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        for names, is_broken, line in self.rules():
+            if is_broken:
+                given = " ".join(f"dataset.{name}={text_of(attrgetter(name)(self))}" for name in names.split())
+                raise UserError(f"{given}: {line}")
 
     @abstractmethod
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ntl.config.settings import setting, text_of
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Log, Material, Row, Rule, TextDataset, numbered, rows
 from ntl.system.errors import UserError
 
 # Draws until a row counts as not to be found.
@@ -57,7 +59,6 @@ class Generated(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        self.check(str(data_dir))
         counts = {"train": self.train_rows, "validation": self.validation_rows}
         counts |= {split: self.test_rows * len(self.cells(split)) for split in self.test_splits}
         log(f"{self.name}: computing {sum(counts.values()):,} rows")
@@ -83,26 +84,16 @@ class Generated(TextDataset):
             yield row
 
 
-def differ(values: Sequence[int], least: int, most: int, step: int = 1) -> bool:
-    """Whether these are different multiples of ``step`` within the limits, at least one."""
-    return 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
-
-
-def not_above(name: str, further: Any, known: str, value: Any) -> UserError:
-    """What to raise where the setting of extrapolation is not above that of training."""
-    line = f"must be above dataset.{known}={text_of(value)}, or extrapolation would test what was trained."
-    return UserError(f"dataset.{name}={text_of(further)}: {line}")
-
-
-def check_rising(name: str, values: Sequence[int], further: Sequence[int], most: int, step: int = 1) -> None:
-    """UserError unless both lists have different multiples of ``step`` up to ``most``, the further above the others.
-
-    ``name`` is the setting, and ``extrapolate_`` and it that of the further values.
-    """
+def different(data: TextDataset, name: str, least: int, most: int, step: int = 1) -> Rule:
+    """The rule that a list has different multiples of ``step`` within the limits, at least one."""
+    values = getattr(data, name)
+    fits = 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
     kind = f"multiples of {step}" if step > 1 else "whole numbers"
-    for key, given in ((name, values), (f"extrapolate_{name}", further)):
-        if not differ(given, step, most, step):
-            line = f"must be different {kind} of {step} to {most:,}, at least one."
-            raise UserError(f"dataset.{key}={text_of(given)}: {line}")
-    if min(further) <= max(values):
-        raise not_above(f"extrapolate_{name}", further, name, values)
+    return name, not fits, f"must be different {kind} of {least} to {most:,}, at least one."
+
+
+def above(data: TextDataset, further: str, known: str) -> Rule:
+    """The rule that a number or a list of extrapolation is above that of training."""
+    given = getattr(data, known)
+    line = f"must be above dataset.{known}={text_of(given)}, or extrapolation would test what was trained."
+    return further, np.min(getattr(data, further)) <= np.max(given), line

@@ -13,7 +13,7 @@ import numpy as np
 
 from ntl.config.settings import setting
 from ntl.config.validation import LISTS, NUMERIC
-from ntl.data.dataset import PLAIN_NUMBERS, Row
+from ntl.data.dataset import PLAIN_NUMBERS, Row, Rule
 from ntl.data.raw import read_text
 from ntl.data.sets.own import PLAIN_TEXT, Own, Told
 from ntl.data.tables import SUFFIXES, Table, suffix_of
@@ -50,20 +50,18 @@ class File(Own):
     )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        if self.answers not in (known := (*NUMERIC, LISTS, "text")):
-            line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
-            raise UserError(f"dataset=file dataset.answers={self.answers}: {line}")
-        if self.number_format != PLAIN_NUMBERS and self.answers != "number":
-            line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
-            raise UserError(f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}")
-        where = f"dataset.template={self.template!r}"
-        if self.template and not self.asked:
-            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
-        if self.template and self.question != "question":
-            line = "the template is the question; leave one out."
-            raise UserError(f"{where} dataset.question={self.question}: {line}")
+    def rules(self) -> Iterator[Rule]:
+        yield from super().rules()
+        known = (*NUMERIC, LISTS, "text")
+        line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
+        yield "answers", self.answers not in known, line
+        rewrites = self.number_format != PLAIN_NUMBERS
+        line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
+        yield "number_format answers", rewrites and self.answers != "number", line
+        line = "it names no column, so that all questions are equal; write {COLUMN} in it."
+        yield "template", not self.asked, line
+        both = self.template and self.question != "question"
+        yield "template question", both, "the template is the question; leave one out."
 
     @property
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -218,16 +216,13 @@ class Text(Own):
         choices=("paragraph", "line", "file"),
     )
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
+    def rules(self) -> Iterator[Rule]:
+        yield from super().rules()
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
-        if self.answers != "none":
-            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
-        if all(plain) and self.column != "text":
-            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
-        if not any(plain) and self.documents != "paragraph":
-            line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
-            raise UserError(f"dataset.documents={self.documents}: {line}; leave it out.")
+        yield "answers", self.answers != "none", "plain text has no answers; leave it out."
+        yield "column", all(plain) and self.column != "text", "a text file has no columns; leave it out."
+        line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, other rows are documents; leave it out."
+        yield "documents", not any(plain) and self.documents != "paragraph", line
 
     def columns(self, names: Sequence[str]) -> list[str]:
         return [self.column, *([self.weight] if self.weight else [])]

@@ -12,13 +12,11 @@ from typing import ClassVar, NamedTuple
 
 import yaml
 
-from ntl.config.settings import setting, text_of
-from ntl.data.dataset import Row, rows, words
-from ntl.data.sets.drawn import Generated, check_rising, differ, drawn_on, not_above, side_of
-from ntl.system.errors import UserError
+from ntl.config.settings import setting
+from ntl.data.dataset import Row, Rule, rows, words
+from ntl.data.sets.drawn import Generated, above, different, drawn_on, side_of
 
 SENTENCE_WORDS = 8  # of every sentence of a needle's text
-MOST_WORDS = 1 << 17
 MOST_KEYS = 64
 STAR = "Bachmann and Nagarajan (2024)"
 PRIME, TERMS = 7, 5
@@ -59,11 +57,8 @@ class PolynomialArithmetic(Generated):
     max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        most, further = self.max_operations, self.extrapolate_operations
-        if further <= most:
-            raise not_above("extrapolate_operations", further, "max_operations", most)
+    def rules(self) -> Iterator[Rule]:
+        yield above(self, "extrapolate_operations", "max_operations")
 
     def cells(self, split: str) -> range:
         most = self.max_operations
@@ -141,12 +136,9 @@ class StarGraph(Generated):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        needed = 1 + self.degree * (self.path_length - 1)
-        if needed > self.nodes:
-            paths = f"{self.degree} paths of {self.path_length} nodes"
-            raise UserError(f"dataset.nodes={self.nodes}: {paths} need {needed} labels; raise it.")
+    def rules(self) -> Iterator[Rule]:
+        needed, paths = 1 + self.degree * (self.path_length - 1), f"{self.degree} paths of {self.path_length} nodes"
+        yield "nodes", needed > self.nodes, f"{paths} need {needed} labels; raise it."
 
     def cells(self, split: str) -> list[None]:
         return [None]
@@ -264,16 +256,19 @@ class Recall(Generated):
     test_splits = ("interpolate", "extrapolate")
     computes: ClassVar[bool | None] = False
     length: ClassVar[str]  # the setting with the lengths of training
+    longest: ClassVar[int]
+    multiple_of: ClassVar[int] = 1
 
     digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
     depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        if not differ(self.depths, 0, 100):
-            given = text_of(self.depths)
-            raise UserError(f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one.")
+    def rules(self) -> Iterator[Rule]:
+        yield different(self, "depths", 0, 100)
+        further, most, step = f"extrapolate_{self.length}", self.longest, self.multiple_of
+        yield different(self, self.length, step, most, step)
+        yield different(self, further, step, most, step)
+        yield above(self, further, self.length)
 
     def cells(self, split: str) -> list[Place]:
         depths = self.depths if split in self.test_splits else [None]
@@ -294,16 +289,12 @@ class Recall(Generated):
 class KeyValues(Recall):
     """One number of a list: ``lamp: 4821, kite: 9130. What is kite?`` -> ``9130``; a length is a number of keys."""
 
-    length = "keys"
+    length, longest = "keys", MOST_KEYS
 
     _target_: str = "ntl.data.sets.generated.KeyValues"
     name: str = "key_values"
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
-
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        check_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slot, group = cell.among(cell.length, rng)
@@ -322,7 +313,7 @@ class Needle(Recall):
     length is the number of words of a question, all included.
     """
 
-    length = "lengths"
+    length, longest, multiple_of = "lengths", 1 << 17, SENTENCE_WORDS
 
     _target_: str = "ntl.data.sets.generated.Needle"
     name: str = "needle"
@@ -331,14 +322,11 @@ class Needle(Recall):
     lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        check_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
-        if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
-            raise UserError(
-                f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the "
-                f"question and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
-            )
+    def rules(self) -> Iterator[Rule]:
+        yield from super().rules()
+        sentences = (shortest := min(self.lengths)) // SENTENCE_WORDS
+        line = f"{shortest} words are {sentences} sentences, too few for the question and all keys; lower dataset.keys."
+        yield "lengths keys", sentences <= self.keys, line
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slots = cell.length // SENTENCE_WORDS - 1

@@ -35,7 +35,7 @@ import numpy as np
 
 from ntl.config.settings import setting
 from ntl.data import raw
-from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
+from ntl.data.dataset import CODE, SEED, Log, Material, Row, Rule, TextDataset, numbered, rows, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
@@ -275,16 +275,15 @@ class Mathematics(DeepMind):
     seed: int = setting(0, SEED)
     allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
+    def rules(self) -> Iterator[Rule]:
+        rows, held_out, _ = self.counts()
+        split = "validation" if rows else "training"
+        yield "train_share rows_per_file", not (rows and held_out), f"leaves no row for {split}."
+
     def counts(self) -> tuple[int, int, int]:
-        share, total = self.train_share, self.rows_per_file
         # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
-        rows = int(round(share * total, 6))
-        if not 0 < rows < total:
-            raise UserError(
-                f"dataset.train_share={share} of dataset.rows_per_file={total} leaves no row for "
-                f"{'validation' if rows else 'training'}."
-            )
-        return rows, total - rows, self.test_rows_per_file
+        rows = int(round(self.train_share * self.rows_per_file, 6))
+        return rows, self.rows_per_file - rows, self.test_rows_per_file
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from ntl.config.settings import setting
-from ntl.data.dataset import SEED, Log, Material, TextDataset, numbered, rows
-from ntl.system.errors import UserError
+from ntl.data.dataset import SEED, Log, Material, Rule, TextDataset, numbered, rows
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
 A_VALUES, DIGITS = 90, 10
@@ -42,14 +41,13 @@ class NoisyNumbers(TextDataset):
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
     seed: int = setting(0, SEED)
 
+    def rules(self) -> Iterator[Rule]:
+        line = f"there are {PROMPTS} questions, and at most {PROMPTS // 2} are held out."
+        yield "test_rows validation_rows", self.test_rows + self.validation_rows > PROMPTS // 2, line
+
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
         held_out = self.test_rows + self.validation_rows
-        if held_out > PROMPTS // 2:
-            raise UserError(
-                f"dataset.test_rows + dataset.validation_rows = {held_out}: there are {PROMPTS} questions, "
-                f"and at most {PROMPTS // 2} are held out."
-            )
         log(f"noisy_numbers: computing {self.train_rows + held_out} rows")
         order = np.random.default_rng([self.seed, 0]).permutation(PROMPTS)
         rest = order[held_out:]

@@ -21,7 +21,7 @@ from ntl.config.folders import check_plain
 from ntl.config.identity import find_file
 from ntl.config.model import HUB_ID
 from ntl.config.settings import nearest, setting, shorten
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Log, Material, Row, Rule, TextDataset, numbered, rows
 from ntl.data.tables import SUFFIXES, Table, hub_tables, open_tables, suffix_of
 from ntl.data.weights import checked
 from ntl.system.errors import UserError
@@ -85,9 +85,10 @@ class Own(TextDataset):
             name = "dataset.path" if split == "train" else f"dataset.{split}_path"
             _check_path(name, path, data_dir, self.suffixes)
         super().check(data_dir)
-        if self.splits.validation + self.splits.test >= 1:
-            given = f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}"
-            raise UserError(f"{given}: nothing is left for training; make them smaller.")
+
+    def rules(self) -> Iterator[Rule]:
+        nothing = self.splits.validation + self.splits.test >= 1
+        yield "splits.validation splits.test", nothing, "nothing is left for training; make them smaller."
 
     @property
     def publishable(self) -> bool:
