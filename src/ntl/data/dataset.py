@@ -98,6 +98,8 @@ class TextDataset(DatasetConfig, ABC):
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
+        if self._target_ != (own := f"{type(self).__module__}.{type(self).__qualname__}"):
+            raise UserError(f"dataset._target_={self._target_}: write {own}, the class that has these settings.")
         for names, is_broken, line in self.rules():
             if is_broken:
                 given = " ".join(f"dataset.{name}={text_of(attrgetter(name)(self))}" for name in names.split())

@@ -9,7 +9,7 @@ import logging
 import mmap
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -63,11 +63,6 @@ class Rows(Lines):
 
     def __getitem__(self, index: int) -> Example:
         return json.loads(super().__getitem__(index))
-
-    def __iter__(self) -> Iterator[Example]:
-        # Line by line, without the places of all.
-        with open(self.path, "rb") as stream:
-            yield from map(json.loads, stream)
 
 
 def write_split(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -126,10 +121,11 @@ class Prepared:
         """The rows of a split as a ``datasets.Dataset`` of text, mapped from the data folder."""
         from datasets import Dataset, Features, Value
 
-        rows, cache = self.rows(split), str(self.data_dir.absolute() / ".datasets")
+        rows, key = self.rows(split), self.content_key(split)[:16]
         columns = Features(dict.fromkeys(rows[0], Value("string")))
         # Not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01.
-        found: Any = Dataset.from_generator(rows.__iter__, columns, cache, fingerprint=self.content_key(split)[:16])
+        cache = str(self.data_dir.absolute() / ".datasets")
+        found: Any = Dataset.from_generator(lambda: iter(rows), columns, cache, fingerprint=key)
         return found
 
     def train_targets(self) -> list[str]:

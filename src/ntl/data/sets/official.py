@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -144,14 +145,10 @@ class RJokes(TextDataset):
                     )
         for split, most in (("test", self.test_rows), ("train", self.train_rows)):
             pairs[split] = pairs.get(split, [])[: most or None]
-        write = str.rstrip if self.paper_compat else unescape
+        # Without the file's backslashes before backslashes and tabs.
+        write = str.rstrip if self.paper_compat else partial(ESCAPED.sub, r"\1")
         written = {split: [(write(joke), score) for joke, score in part] for split, part in pairs.items()}
         return self.official(written, **remarks)
-
-
-def unescape(joke: str) -> str:
-    """The joke without the file's backslashes before backslashes and tabs."""
-    return ESCAPED.sub(r"\1", joke)
 
 
 def held_out(joke: str) -> bool:

@@ -111,8 +111,8 @@ class Own(TextDataset):
             warnings.append(f"{self.path}: {told}; a model learns nothing from so few.")
         for split, most in (("train", self.train_rows), ("test", self.test_rows)):
             if 0 < most < counts[split]:
-                chosen = {id(each) for each in sorted(pools[split], key=lambda each: each.hash)[:most]}
-                pools[split] = [each for each in pools[split] if id(each) in chosen]
+                chosen = sorted(enumerate(pools[split]), key=lambda each: each[1].hash)[:most]
+                pools[split] = [each for _, each in sorted(chosen, key=lambda each: each[0])]
                 warnings.append(f"{split}: {most:,} of {counts[split]:,} rows are used (dataset.{split}_rows={most}).")
         if self.weight:
             weights = {split: {each.row.more["weight"] for each in pool} for split, pool in pools.items()}
