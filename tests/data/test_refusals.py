@@ -36,6 +36,7 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.csv", "question;answer\na;No.\n", {}, "dataset.answers=text"),
     ("a.csv", "question,answer\na,1\nb,2,3\n", {}, "a.csv:3: "),
     ("a.csv", '\nquestion,answer\n"a\nb",1\n\nb\n', {}, "a.csv:6: "),
+    ("a.csv", 'question,answer\na,1\n"b,2\nc,3\n', {}, "a.csv:3: "),
     ("a.csv", "question,question,answer\na,b,1\n", {}, "a.csv:1: "),
     ("a.csv", "question,answer\n", {}, "a.csv:1: "),
     ("a.tsv", 'question\tanswer\n"a" b\t1\n', {}, "dataset.cells=plain"),

@@ -123,7 +123,7 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
     def reader_of(sign: str, *, strict: bool = True) -> Any:
         return csv.reader(io.StringIO(text), delimiter=sign, quoting=quoting, strict=strict)
 
-    reader, names, indices = reader_of(delimiter), list[str](), dict[str, int]()
+    names, indices, end = list[str](), dict[str, int](), 0
     try:
         if delimiter == ",":  # what is called CSV may be divided by other signs
             names_by = {sign: _names(filter(None, reader_of(sign, strict=False)), header) for sign in ",;\t|"}
@@ -133,9 +133,12 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
                     f"{path}:1: these rows may be divided by {' or by '.join(map(repr, fitting))}; write the names of "
                     "the columns in a first row, and leave dataset.header out."
                 )
-            reader = reader_of(next(iter(fitting), max(names_by, key=lambda sign: len(names_by[sign]))))
-        for row in filter(None, reader):
-            place = f"{path}:{reader.line_num}"
+            delimiter = next(iter(fitting), max(names_by, key=lambda sign: len(names_by[sign])))
+        reader = reader_of(delimiter)
+        for row in reader:
+            place, end = f"{path}:{end + 1}", reader.line_num  # the line that the row begins in
+            if not row:
+                continue
             if not names:
                 names = row if header else [str(at + 1) for at in range(len(row))]
                 indices = _indices(place, names, columns)
@@ -148,7 +151,7 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
         fault, remedy = error, "where quotation marks are characters like any other, set dataset.cells=plain"
         if "new-line" in str(error):
             fault, remedy = r"a \r within a row", r"end each row by \n, and quote a cell that has line ends in it"
-        raise UserError(f"{path}:{reader.line_num}: {fault}; {remedy}.") from error
+        raise UserError(f"{path}:{end + 1}: {fault}; {remedy}.") from error
 
 
 def _names(rows: Iterator[list[str]], header: bool) -> list[str]:
