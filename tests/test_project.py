@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3089, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3690, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 606},
-    **{"config": 2316, "system": 597},
+    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3720, "decoding": 1544, "evaluation": 1387, "results": 2782, "launch": 1028, "benchmarks": 606},
+    **{"config": 2334, "system": 597},
 }
-MAX_FILES = 141
+MAX_FILES = 140
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

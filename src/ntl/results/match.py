@@ -6,18 +6,18 @@ from functools import cache
 from typing import Any
 
 from ntl.config.decoding import DecodingConfig
-from ntl.config.folders import choices
+from ntl.config.folders import choices, renamed
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.registry import loss_choice
 from ntl.evaluation.metrics import REFERENCES
 from ntl.results.effects import Seeds, Summary, summarize
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.spec import BlockSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
-# Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
-# metrics and changes none.
-NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
+# Settings that do not change what a run computes; the seed is matched separately. An extra decoding of a run
+# adds metrics and changes none.
+NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "extra_decodings"}
 # They save memory and leave the gradient as it is: a run with them fills the same row of the same table.
 SAVE_MEMORY = ("trainer.gradient_checkpointing", "trainer.max_tokens_per_batch")
 
@@ -26,7 +26,7 @@ SAVE_MEMORY = ("trainer.gradient_checkpointing", "trainer.max_tokens_per_batch")
 class Row:
     """One row at one scale: the overrides of its runs (less the seed), what they give each key, and the runs' records.
 
-    ``pins`` lack what a command line added. ``readings``: the decodings beside its own that its columns print.
+    ``pins`` lack what a command line added. ``readings``: the extra decodings that its columns print.
     ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
     ``values``: metric -> seed -> value; a constant row has the scores of its answer.
     """
@@ -53,14 +53,13 @@ class Row:
         """Whether it is a constant answer. A rule that is wrong in a known way and a ridge regression need learning."""
         return self.spec.role is Role.constant and self.spec.constant not in REFERENCES
 
-    @property
-    def missing(self) -> list[int]:
-        """The seeds without a record."""
-        return [seed for seed in self.seeds if seed not in self.records]
+    def scores(self, metric: str) -> Seeds:
+        """One of the ``values``; also of a reading that has no column."""
+        return self.values.get(metric) or by_seed(metric, self.records)
 
-    def summary(self, column: ColumnSpec) -> Summary:
+    def summary(self, metric: str) -> Summary:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
-        return summarize(list(self.values[column.metric].values()))
+        return summarize([*self.scores(metric).values()])
 
 
 def by_seed(metric: str, records: Mapping[int, RunRecord]) -> Seeds:
@@ -73,19 +72,15 @@ def override_key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
-def computing(overrides: Iterable[str]) -> tuple[str, ...]:
-    """The overrides that change what a run computes, sorted; the others only set folders, tracking and the like."""
-    return tuple(sorted(word for word in overrides if _changes(word, NOT_RECORDED)))
-
-
-def _changes(override: str, groups: Container[str]) -> bool:
-    key = override_key(override)
-    return key not in SAVE_MEMORY and key.split(".")[0] not in groups
+def computing(overrides: Iterable[str], aside: Container[str] = NOT_RECORDED) -> tuple[str, ...]:
+    """The overrides that change what a run computes, sorted: without those of the groups ``aside``."""
+    words = ((word, override_key(word)) for word in overrides)
+    return tuple(sorted(word for word, key in words if key not in SAVE_MEMORY and key.split(".")[0] not in aside))
 
 
 @cache
 def _matched(overrides: tuple[str, ...]) -> frozenset[str]:
-    kept = (word for word in overrides if _changes(word, NOT_COMPUTED_WITH))
+    kept = computing(overrides, NOT_COMPUTED_WITH)
     return frozenset(f"loss={loss_choice(word[5:])}" if word.startswith("loss=") else word for word in kept)
 
 
@@ -93,7 +88,8 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
     """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
     if (part := block.scales.get(scale)) is None:
         return []
-    readings = {column.metric.partition("@")[2] for column in block.columns}.intersection(choices("beside"))
+    endings = (column.metric.partition("@")[2] for column in block.columns)
+    readings = frozenset(endings).intersection(choices("extra_decodings"))
     rows = list[Row]()
     for spec in block.rows:
         named = replace(spec, group=part.labels.get(spec.group, spec.group))
@@ -102,10 +98,10 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
         elif not part.groups or spec.group in part.groups:
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *spec.overrides]
             place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
-            words = [part.replace.get(word, word) for word in words]
-            seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
+            words = [renamed(part.replace.get(word, word)) for word in words]
             pins = {key: value for key, _, value in (word.partition("=") for word in words)}
-            wanted = frozenset(readings if "beside" in pins else ())
+            seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
+            wanted = readings if "extra_decodings" in pins else frozenset()
             rows.append(Row(named, (*words, *added), pins, seeds, wanted, place))
     return rows
 
@@ -130,24 +126,22 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
     return [list(run) for run in runs]
 
 
-def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own.
+def missing_decodings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The names in ``wanted`` (name -> settings of a decoding) that a record's config lacks among its extra decodings.
 
     A setting that is younger than a record had its default then, or was off: empty, 0 or false.
     """
-    have, usual = config.get("beside", {}), vars(DecodingConfig())
+    have, usual = config.get("extra_decodings", {}), vars(DecodingConfig())
     off = {name: {key: usual.get(key, type(value)()) for key, value in of.items()} for name, of in wanted.items()}
     return [name for name in wanted if name not in have or off[name] | have[name] != wanted[name]]
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested settings by their keys, such as ``trainer.lr``."""
     if not isinstance(config, Mapping) or not config:
         return {prefix: config}
-    return {
-        key: value
-        for name, node in config.items()
-        for key, value in leaves(node, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
+    below = (leaves(node, f"{prefix}.{name}".lstrip(".")) for name, node in config.items())
+    return {key: value for part in below for key, value in part.items()}
 
 
 def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
@@ -159,19 +153,9 @@ def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
     found, wanted = dict[int, RunRecord](), _matched(row.overrides)
     for record in records:
         same = record.seed in row.seeds and _matched(tuple(record.overrides)) == wanted
-        if same and row.readings <= record.config.get("beside", {}).keys():
+        if same and row.readings <= record.config.get("extra_decodings", {}).keys():
             if other := found.get(record.seed):
                 where = f"row {row.name!r}, seed {record.seed}"
                 raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
             found[record.seed] = record
     return dict(sorted(found.items()))
-
-
-def replications(pair: Sequence[Row], records: Sequence[RunRecord]) -> list[dict[int, RunRecord]]:
-    """The records of two rows' configurations by the seeds that other tables ran, both on one kind of processor."""
-    every = {record.seed for record in records}
-    base, other = (
-        row_records(replace(row, readings=frozenset(), seeds=(*every.difference(row.seeds),)), records) for row in pair
-    )
-    same = {seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device}
-    return [{seed: run for seed, run in side.items() if seed in same} for side in (base, other)]
