@@ -151,7 +151,7 @@ class RunParts:
         if split not in self._encoded:
             config = self.config
             self._encoded[split] = encode_dataset(
-                partial(self.prepared.rows, split),
+                partial(self.rows, split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
                 key=self.prepared.content_key(split),
