@@ -21,10 +21,10 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2465, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3897, "decoding": 1544, "evaluation": 1374, "results": 2782, "launch": 1142, "benchmarks": 622},
+    **{"data": 3728, "decoding": 1544, "evaluation": 1373, "results": 2782, "launch": 1141, "benchmarks": 622},
     **{"config": 2282, "system": 597},
 }
-MAX_FILES = 141
+MAX_FILES = 140
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

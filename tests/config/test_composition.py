@@ -101,7 +101,7 @@ def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) ->
     words = ["dataset=file", f"dataset.path={tmp_path}/größe=1.jsonl"]
     for template in TEMPLATES:
         config: Any = compose([*words, f"dataset.template={template}"])
-        assert (config.dataset.template, config.dataset.columns) == (template, ["question"])
+        assert (config.dataset.template, config.dataset.asked) == (template, ["question"])
         OmegaConf.save(OmegaConf.create(literal(plain(config))), tmp_path / "config.yaml")
         stored: Any = read_config(tmp_path, ["decoding.num_beams=2", "data_dir=größe"])
         assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")

@@ -18,7 +18,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -216,15 +215,16 @@ def lengths(config: Config) -> Lengths:
 
     Without prepared data, both parts have ``trainer.max_input_length``.
     """
-    limit, prepared = config.trainer.max_input_length, Prepared(build(config.dataset), config.data_dir)
+    limit, prepared = config.trainer.max_input_length, Prepared(config.dataset, config.data_dir)
     is_head, is_seq2seq = config.model.head != "lm", config.model.family == "t5_regression"  # its decoder reads, too
     if not prepared.find() or config.dataset.answers == "none":
         written = limit * is_seq2seq if is_head else limit
         return Lengths(limit, written, limit + written, None)
     each = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
     found = []
-    for row in islice(Rows(prepared.folder / "train.jsonl"), SAMPLE):
-        texts = row["question"], row["answer"]
+    rows = Rows(prepared.folder / "train.jsonl")
+    for index in range(min(len(rows), SAMPLE)):
+        texts = rows[index]["question"], rows[index]["answer"]
         digits = [sum(map(str.isdigit, text)) for text in texts]
         sizes = [count + -(-(len(text) - count) // each) for text, count in zip(texts, digits, strict=True)]
         read = min(sizes[0], limit)
