@@ -80,6 +80,8 @@ class TextDataset(DatasetConfig, ABC):
     version: ClassVar[int] = 1
     origin: ClassVar[raw.Origin | None] = None
     only: ClassVar[str] = ""
+    # Settings with these values are not part of the folder's name, which is from before there were these settings.
+    later: ClassVar[tuple[tuple[str, Any], ...]] = (("weight", ""), ("number_format", PLAIN_NUMBERS))
 
     def alone(self, split: str) -> "TextDataset":
         """This data set with one split, prepared in a folder of its own from that split's files."""
@@ -151,10 +153,8 @@ class TextDataset(DatasetConfig, ABC):
         node = OmegaConf.merge(type(self), literal(plain(self)))
         values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
         changes_no_row = ("_target_", "format", "exclude_numbers", "allow_generation")
-        # Folders have names from before there were these settings.
-        later = (("weight", ""), ("number_format", PLAIN_NUMBERS))
-        decides = {key: each for key, each in values.items() if key not in changes_no_row and (key, each) not in later}
-        return by_content(decides)
+        left_out = {key for key, each in values.items() if key in changes_no_row or (key, each) in self.later}
+        return by_content({key: each for key, each in values.items() if key not in left_out})
 
     @property
     def folder_name(self) -> str:

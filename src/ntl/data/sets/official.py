@@ -171,6 +171,7 @@ class MultiRC(TextDataset):
     test_splits = ("validation",)
     metrics = "text"
     origin = raw.origin("multirc")
+    later = (*TextDataset.later, ("test_rows", 0))
 
     _target_: str = "ntl.data.sets.official.MultiRC"
     name: str = "multirc"
