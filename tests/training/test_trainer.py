@@ -17,10 +17,10 @@ from transformers import TrainerControl
 from ntl.config import Diverged, compose
 from ntl.decoding.batches import Answer
 from ntl.objectives import next_token
+from ntl.runs.parts import RunParts
 from ntl.tokenizers import train_tokenizer
 from ntl.training import callbacks
 from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
-from ntl.training.parts import RunParts
 from ntl.training.record import METRICS
 from ntl.training.trainer import ObjectiveTrainer
 

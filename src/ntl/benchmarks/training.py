@@ -12,8 +12,8 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import MIB, Row, clock, in_turns, peak_bytes, ratios
 from ntl.config import build, compose
+from ntl.runs.parts import RunParts
 from ntl.training.callbacks import training_arguments
-from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
 BARE = "bare"

@@ -18,13 +18,13 @@ from transformers import Seq2SeqTrainingArguments, TrainerCallback
 
 from ntl.config import Config, DecodingConfig
 from ntl.config.trainer import TrainerConfig
+from ntl.decoding.predictions import decode_in_training
 from ntl.evaluation import number_metrics
 from ntl.evaluation.metrics import Better, find_metric
+from ntl.runs.folder import Best, best_of, processes
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device, uses_bf16
-from ntl.training.checkpoints import Best, best_of, processes
-from ntl.training.decode import decode_in_training
-from ntl.training.parts import RunParts
 
 # How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
 # ends all of them, so a long timeout does no harm.

@@ -24,6 +24,7 @@ from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
+from ntl.decoding.predictions import described
 from ntl.evaluation import Scores
 from ntl.evaluation.metrics import RIDGE
 from ntl.losses.sums import DIAGNOSTICS
@@ -31,12 +32,11 @@ from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
+from ntl.runs.folder import is_first, say
+from ntl.runs.parts import RunParts
 from ntl.system.errors import needs, redact, redacted
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, precision, uses_bf16
-from ntl.training.checkpoints import is_first, say
-from ntl.training.decode import described
-from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
 METRICS = "metrics.jsonl"

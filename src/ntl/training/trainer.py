@@ -16,26 +16,16 @@ from torch.utils.data import StackDataset
 from transformers import EvalPrediction, PrinterCallback, Trainer, TrainerState
 
 from ntl.config.trainer import TORCH_OPTIMIZERS, is_decoded
+from ntl.decoding.predictions import decode_validation
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
+from ntl.runs.folder import DATA, KEEP, RUN, STATE, WEIGHTS, latest_complete, prune, read_json, write_manifest
+from ntl.runs.parts import RunParts
 from ntl.system.errors import Diverged, UserError, one_line_when_edited
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, micro_batches
 from ntl.training.callbacks import SaveAt, training_arguments
-from ntl.training.checkpoints import (
-    DATA,
-    KEEP,
-    METERS,
-    RUN,
-    STATE,
-    WEIGHTS,
-    latest_complete,
-    prune,
-    read_json,
-    write_manifest,
-)
-from ntl.training.decode import decode_validation
-from ntl.training.parts import RunParts
+from ntl.training.objective import build_masking, build_objective
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
 # Sums at the end of those of a step or an example, of an objective that has them.
@@ -44,6 +34,7 @@ EVALUATION_TIMES = (
     *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
     "eval_model_preparation_time",  # of a model that was not trained
 )
+METERS = "meters.json"  # in a checkpoint: what a resumed run goes on counting from
 # What transformers calls to read files of a checkpoint.
 READERS = {
     "_load_from_checkpoint": f"{WEIGHTS}, {METERS} or {STATE}",
@@ -60,7 +51,7 @@ class ObjectiveTrainer(Trainer):
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``), and
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.runs.folder.describe``), and
     ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
@@ -77,7 +68,7 @@ class ObjectiveTrainer(Trainer):
         callbacks: Sequence[Any] = (),
         started: float | None = None,
     ) -> None:
-        config, objective, train = parts.config.trainer, parts.objective(), parts.encoded("train")
+        config, objective, train = parts.config.trainer, build_objective(parts), parts.encoded("train")
         if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
@@ -103,7 +94,7 @@ class ObjectiveTrainer(Trainer):
         self.parts, self.config, self.run = parts, config, run or {}
         self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
         self.add_callback(self.saves)
-        self.masking = parts.masking()
+        self.masking = build_masking(parts)
         # This rank's steps since the loss was last known to be finite, and the losses of their batches, which stay on
         # their device, so that recording them does not wait for the GPU.
         self.recent: list[tuple[int, list[torch.Tensor]]] = []

@@ -10,8 +10,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ntl.models.lora import LORA, merged_state, trained_state
+from ntl.runs.folder import WEIGHTS
 from ntl.system.errors import one_line_when_edited
-from ntl.training.checkpoints import WEIGHTS
 
 ADAPTERS = "trained.safetensors"
 

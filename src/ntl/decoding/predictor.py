@@ -16,17 +16,28 @@ from ntl.config.validation import NUMERIC, PLAIN, unfit_for_chat
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
 from ntl.data.prepared import Prepared
+from ntl.decoding.checks import check_decodings, check_lengths, check_scales, max_new_tokens, splits_of
+from ntl.decoding.extra import decode_extra
+from ntl.decoding.predictions import calibrate, decode_examples, decode_splits, header_of, predictions_name
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
+from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
 from ntl.results.record import RECORD, pack_errors
+from ntl.runs.folder import (
+    CHECKPOINTS,
+    best_step,
+    check_data,
+    checkpoint_at,
+    is_complete,
+    latest_complete,
+    only_one,
+    step_of,
+)
+from ntl.runs.parts import RunParts, Say
 from ntl.system.errors import UserError, one_line_when_full
-from ntl.training import checkpoints, decode
-from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
-from ntl.training.parts import RunParts, Say
-from ntl.training.readings import decode_extra
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -63,13 +74,11 @@ def restore(
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config, best = run_config(folder, overrides), best_step(folder)
-    checkpoint, damaged = (
-        (checkpoint_at(folder, best), []) if best else checkpoints.latest_complete(folder / CHECKPOINTS)
-    )
+    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else latest_complete(folder / CHECKPOINTS)
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
-    if best and not checkpoints.is_complete(checkpoint):
+    if best and not is_complete(checkpoint):
         raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
     config.tokenizer.path, config.model.path = str(folder / "tokenizer"), str(checkpoint)
     config.model.pretrained, config.model.dropout = True, None  # as its config.json has it
@@ -92,7 +101,7 @@ def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfi
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
-    decode.check_decodings(parts, {f"extra_decodings.{name}": each for name, each in decodings.items()})
+    check_decodings(parts, {f"extra_decodings.{name}": each for name, each in decodings.items()})
     record = read_record(record_path)
     if step_of(checkpoint) != record.scored_step:
         raise UserError(
@@ -127,13 +136,13 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
         is_own = not more and plain(config.decoding) == plain(own.decoding)
         given = {word.removeprefix("decoding.") for word in overrides if word.startswith("decoding.")}
         named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
-        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *named, *more))
+        path = folder / (PREDICTIONS if is_own else predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
-        splits = decode.splits_of(parts, config.decoding)
-        decode.check_lengths(parts, splits if elsewhere else ())
-        decode.check_decodings(parts, {"decoding": config.decoding})
-        decode.decode_splits(parts, splits, path)
+        splits = splits_of(parts, config.decoding)
+        check_lengths(parts, splits if elsewhere else ())
+        check_decodings(parts, {"decoding": config.decoding})
+        decode_splits(parts, splits, path)
     say(f"Predictions: {path}")
     return path
 
@@ -180,7 +189,7 @@ def of_run(
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
-        limit = decode.max_new_tokens(parts)
+        limit = max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
@@ -205,17 +214,17 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     named = [] if scale == "linear" else [f"interval_scale={scale}"]
     if parts.config.dataset.answers not in NUMERIC:
         raise UserError("--interval: answers of this run are not one number each, so have no intervals; leave it out.")
-    kept = folder / decode.predictions_name(decoding, *named, "calibration", *more)
-    for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding, *named), kept]:
+    kept = folder / predictions_name(decoding, *named, "calibration", *more)
+    for path in [kept] if more else [folder / PREDICTIONS, folder / predictions_name(decoding, *named), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}
         of_each = header.get("calibration", {}).get("one_of_each")  # older ones are of all rows
         if of_each and deciding(header["decoding"]) == deciding(plain(decoding)):
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
-    decode.check_scales(parts, {"decoding.interval_scale": scale})
+    check_scales(parts, {"decoding.interval_scale": scale})
     parts.say(f"Calibrating intervals by validation answers, once: {kept}")
-    found = decode.calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
-    write_predictions(kept, decode.header_of(parts, decoding) | {"calibration": found.header}, [])
+    found = calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
+    write_predictions(kept, header_of(parts, decoding) | {"calibration": found.header}, [])
     return found
 
 
@@ -283,10 +292,10 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
             )
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
-    found = decode.decode_examples(parts, decoding, examples, "questions", **options)
-    if doubtful := sum(answer.about.get("represented", 1.0) < decode.COVERED for answer in found):
+    found = decode_examples(parts, decoding, examples, "questions", **options)
+    if doubtful := sum(answer.about.get("represented", 1.0) < COVERED for answer in found):
         parts.say(
-            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
+            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {COVERED} of "
             "the probability, and the answer is that of a part of it."
         )
     told: list[dict[str, Any]] = [

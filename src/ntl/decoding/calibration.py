@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from ntl.decoding.predictor import restore
 from ntl.losses.cdf import crps_rows
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, number_rows
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
-from ntl.training.parts import RunParts
-from ntl.training.predictor import restore
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")

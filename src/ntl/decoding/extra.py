@@ -15,11 +15,12 @@ from torch.nn.functional import cross_entropy
 
 from ntl.config import DecodingConfig
 from ntl.decoding.batches import checked
+from ntl.decoding.checks import splits_of
+from ntl.decoding.predictions import decode_splits, decoded_examples, predictions_name
 from ntl.evaluation.metrics import metric_of
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.results.readings import OWN_ERROR
-from ntl.training.decode import decode_splits, decoded_examples, predictions_name, splits_of
-from ntl.training.parts import RunParts
+from ntl.runs.parts import RunParts
 
 # The metrics that a record keeps of extra decodings.
 EXTRA_METRICS = (

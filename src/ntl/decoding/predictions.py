@@ -1,12 +1,8 @@
-"""From a model to predictions.jsonl and its scores, during a run or for a finished one.
-
-The checks of data against model and decodings come before anything is trained or decoded.
-"""
+"""From a model to predictions.jsonl and its scores, during a run or for a finished one."""
 
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,151 +12,27 @@ from torch import distributed
 
 from ntl import evaluation
 from ntl.config import DecodingConfig
-from ntl.config.decoding import NumberHeadConfig, SpeculativeConfig, TreeConfig
+from ntl.config.decoding import TreeConfig
 from ntl.config.identity import plain
-from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.data.sets.file import FileConfig
 from ntl.decoding.batches import Answer, DecodingLines, decode
+from ntl.decoding.checks import RULE, different_questions, max_new_tokens
 from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION
-from ntl.decoding.speculative import check_window
-from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
-from ntl.evaluation.interval import LEVEL, Calibration, errors_of, least_answers, one_of_each
+from ntl.evaluation.interval import Calibration, errors_of
 from ntl.evaluation.metrics import COVERED, RIDGE
 from ntl.evaluation.numeric import crps, list_metrics
 from ntl.evaluation.predictions import SCHEMA
-from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.numbers import parse_number
-from ntl.system.errors import UserError
-from ntl.training.checkpoints import is_first
-from ntl.training.parts import RunParts, TextRows
+from ntl.runs.folder import is_first
+from ntl.runs.parts import RunParts, TextRows
 
-# The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
-EXTRA_TOKENS = 10
-RULE = RULES["default"]
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
-_RT_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]{1,12}0*)?")  # twelve decimals have a token
-
-
-def max_new_tokens(parts: RunParts) -> int:
-    """How many tokens an answer may have: as in ``decoding``, else from the longest answer of the training data."""
-    return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
-
-
-def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
-    """The test splits of a decoding. UserError for one that the data set does not have."""
-    known = parts.dataset.test_splits
-    chosen = tuple(getattr(decoding, "splits", ())) or known
-    if unknown := [split for split in chosen if split not in known]:
-        raise UserError(
-            f"decoding {decoding.name}, splits: {parts.dataset.name} has no test split {unknown[0]!r}; choose from "
-            f"{', '.join(known)}."
-        )
-    return chosen
-
-
-def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
-    """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
-
-    ``splits`` are by default those of training, and the test splits.
-    """
-    positions = getattr(parts.model.config, "max_position_embeddings", None)  # None: they are relative
-    if positions is None:
-        return
-    config, dataset, limit = parts.config, parts.dataset, parts.config.trainer.max_input_length
-    is_text = dataset.metrics == "likelihood"
-    decodings = (config.decoding, *config.extra_decodings.values())
-    decoded = dataset.test_splits
-    if is_decoded(config.trainer) or any(decoding.interval_rows for decoding in decodings):
-        decoded = (*decoded, "validation")
-    generates = parts.model.can_generate() and not is_text
-    longest = max(each.max_new_tokens or max_new_tokens(parts) for each in decodings) if generates else 0
-    for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
-        about, answer = parts.encoded(split).about, longest if split in decoded else 0
-        question = about["longest_question"]
-        for decoding in decodings if answer else ():
-            if isinstance(decoding, SpeculativeConfig):
-                check_window(decoding, parts.model, question + (decoding.max_new_tokens or max_new_tokens(parts)))
-        if parts.model.config.is_encoder_decoder:
-            needed = max(question, about["longest_answer"], answer)
-        else:
-            trained = 0 if splits and answer else parts.longest_input(split)
-            needed = max(trained, question + answer - 1)  # the last generated token is not an input
-        if needed <= positions:
-            continue
-        reads = f"model={config.model.name}: it reads {positions} tokens, and"
-        if is_text:
-            raise UserError(
-                f"{reads} trainer.max_input_length={limit} packs more into a block; lower it, or take another model."
-            )
-        lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
-        raise UserError(
-            f"{reads} {dataset.name} {split} needs {needed}, answers included, of them {question} for its longest "
-            f"question; lower {lower}, or take another model or tokenizer."
-        )
-
-
-def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) -> None:
-    """UserError where too few validation answers are there for intervals (``interval_rows``), or of ``check_scales``.
-
-    Also for an answer of a file whose number the model's tokens, or a decoding by number, cannot write. That a decoding
-    rounds answers of a file is said.
-    """
-    config, dataset = parts.config, parts.dataset
-    for group, decoding in decodings.items():
-        count = len(one_of_each(_asked(parts))) if decoding.interval_rows else 0
-        if 0 < min(decoding.interval_rows, count) < (least := least_answers(LEVEL)):
-            raise UserError(
-                f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
-                f"more, to different questions, and {dataset.name} has {count}; raise it, or give more."
-            )
-    scaled = {group: each for group, each in decodings.items() if each.interval_rows or each.interval_scale == "log"}
-    check_scales(parts, {f"{group}.interval_scale": each.interval_scale for group, each in scaled.items()})
-    trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
-    rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
-    rounding = {group: each.decimals for group, each in rounds if isinstance(each, NumberHeadConfig | TreeConfig)}
-    is_rt, most = config.tokenizer.kind == "rt", 0
-    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees or rounding):
-        return
-    for row in (row for split in dataset.splits for row in parts.rows(split)):
-        number = dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
-        most = max(most, len(number.partition(".")[2]))
-        misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []
-        if misread := [*misread, *(trees if advance(START, number) not in ENDS else [])]:
-            remedy = "write it as digits and a point in the file"
-            if re.fullmatch(r"[+-]?[0-9]+\.[0-9]+", number):
-                remedy = "round it to 12 decimals in the file"
-            elif config.dataset.answers == "number":
-                remedy = "dataset.number_format=auto writes it as digits and a point"
-            raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
-    for group, decimals in rounding.items():
-        if decimals < most:
-            parts.say(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
-
-
-def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:
-    """UserError where intervals are on the scale log and a validation answer is not above 0.
-
-    ``scales`` are settings and their values. A line advises log where answers span more than a factor of 1,000.
-    """
-    rows = parts.rows("validation") if scales else []
-    numbers = [(number, row["id"]) for row in rows if (number := RULE.extract(row["answer"])) is not None]
-    (least, where), (largest, _) = min(numbers, default=(0, "")), max(numbers, default=(0, ""))
-    for setting, scale in scales.items():
-        if scale == "log" and numbers and least <= 0:
-            raise UserError(
-                f"{setting}=log: the answer {least} of {where} is not above 0, as such intervals need; take linear."
-            )
-    advised = [f"{setting}=log" for setting, scale in scales.items() if scale == "linear"]
-    if advised and 0 < 1000 * least < largest:
-        spans = f"validation: answers are from {least:.3g} to {largest:.3g}"
-        parts.say(f"{spans}; {' '.join(advised)} makes intervals relative to the answer.")
 
 
 def decode_examples(
@@ -219,14 +91,10 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     return {name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}
 
 
-def _asked(parts: RunParts) -> list[str]:
-    return [row.get("before", "") + row["question"] for row in parts.rows("validation")]
-
-
 def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: Any) -> Calibration:
     """Decode ``rows`` validation examples of different questions, the same for every run, and compare the answers."""
     texts, examples = parts.rows("validation"), parts.encoded("validation")
-    different = one_of_each(_asked(parts))
+    different = different_questions(parts)
     if len(different) < len(texts):
         count = f"{len(texts):,} rows are of {len(different):,} different questions"
         parts.say(f"validation: {count}; intervals are from one row of each.")
