@@ -17,7 +17,8 @@ from ntl.data.prepared import Prepared
 from ntl.decoding import point, predictions
 from ntl.decoding.batches import Answer
 from ntl.decoding.checks import EXTRA_TOKENS, check_lengths, max_new_tokens
-from ntl.decoding.extra import answer_bits, decode_extra
+from ntl.decoding.extra import decode_extra
+from ntl.decoding.likelihood import answer_bits
 from ntl.decoding.predictions import decode_splits
 from ntl.decoding.predictor import restore
 from ntl.evaluation import read_predictions
@@ -101,7 +102,7 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
 def test_bits_of_the_right_answer(parts) -> None:
     """-log2 of its tokens' probabilities, one by one, with the end token; of validation, of an evaluation's rows."""
     made = parts("trainer.eval_rows=5", "trainer.eval_batch_size=4")
-    found = answer_bits(made, ["validation", "test"])
+    found = answer_bits(made, {split: predictions.decoded_examples(made, split) for split in ("validation", "test")})
     for split, count in (("validation", 5), ("test", len(made.rows("test")))):
         bits = []
         for index in range(count):

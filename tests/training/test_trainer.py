@@ -266,5 +266,6 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
 
 
 def test_a_constant_rate_has_a_warmup() -> None:
-    config = compose(["device=cpu", "dataset=noisy_numbers", "trainer.schedule=constant"])
-    assert training_arguments(config, Path("checkpoints")).lr_scheduler_type == "constant_with_warmup"
+    config = compose(["dataset=noisy_numbers", "trainer.schedule=constant"]).trainer
+    arguments = training_arguments(config, Path("checkpoints"), torch.device("cpu"), seed=1, watch="ce")
+    assert arguments.lr_scheduler_type == "constant_with_warmup"

@@ -41,8 +41,8 @@ def bare(parts: RunParts, folder: Path) -> Trainer:
         {"input_ids": q + joined * a + end, "labels": joined * len(q) * [-100] + a + end}
         for q, a in zip(*ids, strict=True)
     ]
-    arguments, collator = training_arguments(config, folder), DataCollatorForSeq2Seq(tokenizer, model=model)
-    trainer = Seq2SeqTrainer(model, arguments, train_dataset=data, data_collator=collator)
+    arguments = training_arguments(config.trainer, folder, parts.device, seed=config.seed, watch=config.objective.watch)
+    trainer = Seq2SeqTrainer(model, arguments, DataCollatorForSeq2Seq(tokenizer, model=model), train_dataset=data)
     trainer.remove_callback(PrinterCallback)
     return trainer
 

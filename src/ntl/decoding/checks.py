@@ -40,7 +40,7 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
 def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
 
-    ``splits`` are by default those of training, and the test splits.
+    ``splits``: by default train, validation and the test splits.
     """
     positions = getattr(parts.model.config, "max_position_embeddings", None)  # None: they are relative
     if positions is None:
@@ -52,7 +52,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     if is_decoded(config.trainer) or any(decoding.interval_rows for decoding in decodings):
         decoded = (*decoded, "validation")
     generates = parts.model.can_generate() and not is_text
-    longest = max(each.max_new_tokens or max_new_tokens(parts) for each in decodings) if generates else 0
+    longest = max(decoding.max_new_tokens or max_new_tokens(parts) for decoding in decodings) if generates else 0
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about, answer = parts.encoded(split).about, longest if split in decoded else 0
         question = about["longest_question"]
@@ -97,11 +97,11 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
                 f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "
                 f"more, to different questions, and {dataset.name} has {count}; raise it, or give more."
             )
-    scaled = {group: each for group, each in decodings.items() if each.interval_rows or each.interval_scale == "log"}
-    check_scales(parts, {f"{group}.interval_scale": each.interval_scale for group, each in scaled.items()})
-    trees = [f"{group}={each.name}" for group, each in decodings.items() if isinstance(each, TreeConfig)]
-    rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
-    rounding = {group: each.decimals for group, each in rounds if isinstance(each, NumberHeadConfig | TreeConfig)}
+    scaled = {group: how for group, how in decodings.items() if how.interval_rows or how.interval_scale == "log"}
+    check_scales(parts, {f"{group}.interval_scale": how.interval_scale for group, how in scaled.items()})
+    trees = [f"{group}={how.name}" for group, how in decodings.items() if isinstance(how, TreeConfig)]
+    rounds = [(group, how) for group, how in decodings.items() if how.name != "median"]
+    rounding = {group: how.decimals for group, how in rounds if isinstance(how, NumberHeadConfig | TreeConfig)}
     is_rt, most = config.tokenizer.kind == "rt", 0
     if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees or rounding):
         return

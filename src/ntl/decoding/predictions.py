@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,8 @@ from torch import distributed
 from ntl import evaluation
 from ntl.config import DecodingConfig
 from ntl.config.decoding import TreeConfig
-from ntl.config.identity import plain
 from ntl.data.dataset import TextDataset
-from ntl.decoding.batches import Answer, DecodingLines, decode
+from ntl.decoding.batches import Answer, decode, progress_lines
 from ntl.decoding.checks import RULE, different_questions, max_new_tokens
 from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings
@@ -40,7 +40,7 @@ def decode_examples(
 ) -> list[Answer]:
     """Decode encoded examples, with lines of progress if there is a ``label``: the answers, in their order.
 
-    Each rank decodes a share and returns all answers; every rank must call this. ``options`` are those of
+    Each rank decodes a share and returns all answers; every rank must call this. ``options``: as of
     `ntl.decoding.batches.decode`; with ``max_new_tokens`` the run's own length and chat template are not used.
     """
     rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
@@ -51,10 +51,10 @@ def decode_examples(
         how |= {"max_new_tokens": max_new_tokens(parts), "chat": parts.chat}
     if chosen and "documents" in chosen[0]:  # a question that is asked has no data set
         how["collate"] = parts.collator
-        of_documents = ([*map(int, each["documents"])] for each in chosen)
-        chosen = [{**each, "documents": (d[0], d[1:])} for each, d in zip(chosen, of_documents, strict=True)]
+        of_documents = ([*map(int, example["documents"])] for example in chosen)
+        chosen = [{**example, "documents": (d[0], d[1:])} for example, d in zip(chosen, of_documents, strict=True)]
     if label:
-        how["progress"] = DecodingLines(parts.say, label, len(share))
+        how["progress"] = progress_lines(parts.say, label, len(share))
     mine = decode(decoding, model=parts.model, tokenizer=parts.tokenizer, examples=chosen, **how)
     if ranks == 1:
         return mine
@@ -104,7 +104,7 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
     compared = RULE.compare(
         [RULE.extract(answer.text) for answer in answers], [number for number in correct if number is not None]
     )
-    spreads = [each.about.get("sd") for each in answers]
+    spreads = [answer.about.get("sd") for answer in answers]
     # One unit of the last decimal that is written: a narrower distribution says no more.
     scale = decoding.interval_scale
     least = 10.0**-decoding.decimals if isinstance(decoding, TreeConfig) and scale == "linear" else None
@@ -117,7 +117,7 @@ def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> st
 
 
 def decoded_examples(parts: RunParts, split: str) -> Any:
-    """The encoded examples of a split that are decoded: of validation, those of an evaluation."""
+    """The encoded examples of a split that are decoded: of validation, the first ``eval_rows``."""
     is_test = split in parts.dataset.test_splits
     return parts.encoded(split) if is_test else parts.encoded(split).first(parts.config.trainer.eval_rows)
 
@@ -186,7 +186,7 @@ def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
 def described(decoding: DecodingConfig) -> dict[str, Any]:
     """The settings of a decoding."""
     usual = {"interval_rows": 0, "interval_scale": "linear"}
-    return {name: value for name, value in plain(decoding).items() if (name, value) not in usual.items()}
+    return {name: value for name, value in asdict(decoding).items() if (name, value) not in usual.items()}
 
 
 def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[dict[str, Any]]:
@@ -197,20 +197,20 @@ def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[di
             known = sums.get(document, [0] * len(amounts))
             sums[document] = [a + b for a, b in zip(known, amounts, strict=True)]
     of_rows = (dict(zip(Piece._fields[1:], sums[index], strict=True)) for index in range(len(texts)))
-    return [{"split": split, "id": row["id"], **each} for row, each in zip(texts, of_rows, strict=True)]
+    return [{"split": split, "id": row["id"], **sums_of} for row, sums_of in zip(texts, of_rows, strict=True)]
 
 
 def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -> dict[str, Any]:
-    """A line of the predictions file; "crps" is that of a distribution against the raters' or the one answer."""
+    """A line of the predictions file; "crps" compares a distribution with the raters' answers or the one answer."""
     dataset: TextDataset = parts.dataset
     asked, about = row["question"], {**answer.about}
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": answer.text}
     known = {"group": dataset.group(row["id"]), "truth": dataset.truth(asked), "shortcut": dataset.shortcut(asked)}
-    found: NumberDistribution | None = about.pop(DISTRIBUTION, None)
-    if found is not None:
+    distribution: NumberDistribution | None = about.pop(DISTRIBUTION, None)
+    if distribution is not None:
         labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
         if max(map(abs, labels)) <= LARGEST:
-            about["crps"] = crps(found.values, found.shares, labels)
+            about["crps"] = crps(distribution.values, distribution.shares, labels)
     if dataset.metrics == "text":
         matches = evaluation.token_matches(answer.token_ids, example["answer_ids"].tolist())._asdict()
         about |= {f"tokens_{name}": count for name, count in matches.items()}

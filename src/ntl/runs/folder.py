@@ -54,8 +54,8 @@ def is_first() -> bool:
 
 
 def _launched(name: str) -> int:
-    given = [f"{each}={os.environ[each]}" for each, value in ALONE.items() if os.environ.get(each, value) != value]
-    if given and (lost := [each for each in (*ALONE, "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(each)]):
+    given = [f"{key}={os.environ[key]}" for key, value in ALONE.items() if os.environ.get(key, value) != value]
+    if given and (lost := [key for key in (*ALONE, "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(key)]):
         raise UserError(
             f"{', '.join(given)}: set in the environment as torchrun sets it, but without {', '.join(lost)}; run "
             f"`unset {' '.join(ALONE)}` for a single process, or start several by torchrun."

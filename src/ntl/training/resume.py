@@ -6,8 +6,6 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from ntl.config import Config
-from ntl.config.identity import deciding
 from ntl.config.trainer import TrainerConfig
 from ntl.results.match import leaves
 from ntl.results.record import RECORD
@@ -37,48 +35,52 @@ MAX_STEPS = "trainer.max_steps"
 # ---- where a run resumes
 
 
-def describe(config: Config, name: str) -> dict[str, Any]:
-    """Describe a run, for its checkpoints: its id, all settings that affect its result, and its number of ranks.
+def describe(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a run, for its checkpoints: its id, the settings that decide its result, and its number of ranks.
 
     ``ntl.training.train`` adds ``made_of``, the sha256 of the tokenizer and of the weights that the run started from,
     and ``bf16``.
     """
     # Through JSON, so that it compares equal to a description that was read back.
-    return json.loads(json.dumps({"id": name, "config": deciding(config), "processes": processes()}))
+    return json.loads(json.dumps({"id": name, "config": settings, "processes": processes()}))
 
 
-def checkpoint_for(config: Config, folder: Path) -> Path | None:
+def checkpoint_for(resume: str, folder: Path, run: Mapping[str, Any], trainer: TrainerConfig) -> Path | None:
     """Return the checkpoint that the run of ``folder`` resumes from, or None if it starts from the beginning.
 
-    UserError: ``config.resume`` is not a complete checkpoint, or the checkpoint belongs to another run, was written by
+    Args:
+        resume: The setting: auto, never, or a checkpoint.
+        run: As of ``describe``.
+
+    UserError: ``resume`` is not a complete checkpoint, or the checkpoint belongs to another run, was written by
     another number of processes, or the best one before it is not there.
     """
-    if config.resume == "never":
+    if resume == "never":
         return None
-    if config.resume == "auto":
+    if resume == "auto":
         checkpoint, damaged = latest_complete(folder / CHECKPOINTS)
-        for each in damaged:
-            say(f"{each}: damaged or incomplete; skipped.")
+        for skipped in damaged:
+            say(f"{skipped}: damaged or incomplete; skipped.")
     else:
-        checkpoint = Path(config.resume)
+        checkpoint = Path(resume)
         if not (is_complete(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
             raise UserError(f"resume={checkpoint}: no complete checkpoint; give one like outputs/ID/checkpoints/NAME.")
     if checkpoint:
         with one_line_when_edited(checkpoint, f"{STATE} or {RUN}"):
-            _check_same_run(checkpoint, config, folder)
+            _check_same_run(checkpoint, folder, run, trainer)
     return checkpoint
 
 
-def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
-    state, before, now = read_json(checkpoint / STATE), read_json(checkpoint / RUN), describe(config, folder.name)
-    step, trainer, history = index(state["global_step"]), config.trainer, state["log_history"]
-    index(max((each["step"] for each in history), default=0))  # each has one, by which it is found
+def _check_same_run(checkpoint: Path, folder: Path, now: Mapping[str, Any], trainer: TrainerConfig) -> None:
+    state, before = read_json(checkpoint / STATE), read_json(checkpoint / RUN)
+    step, history = index(state["global_step"]), state["log_history"]
+    index(max((entry["step"] for entry in history), default=0))  # every entry has a step, an integer
     if step > trainer.max_steps:
         raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
     if step_of(checkpoint) not in (-1, step):
         raise UserError(f"{checkpoint}: its state is that of step {step}; give the folder the name checkpoint-{step}.")
     changed = _differences(before["config"], now["config"])
-    if MAX_STEPS in changed and _is_on_the_way(step, before["config"], config):
+    if MAX_STEPS in changed and _is_on_the_way(step, before["config"], trainer):
         del changed[MAX_STEPS]
     if changed:
         why = f" (a run of {trainer.max_steps} steps never has this state)" if {*changed} == {MAX_STEPS} else ""
@@ -100,12 +102,12 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
         )
 
 
-def _is_on_the_way(step: int, before: Mapping[str, Any], config: Config) -> bool:
-    """Return whether a run of ``config`` also reaches this state, although its max_steps differs from ``before``."""
+def _is_on_the_way(step: int, before: Mapping[str, Any], trainer: TrainerConfig) -> bool:
+    """Return whether this training also reaches this state, although its max_steps differs from ``before``."""
     # At step 0, of a run that trained nothing, there is no optimizer; warmup_ratio is a share of max_steps.
-    if not step or config.trainer.schedule not in ENDLESS or config.trainer.warmup_ratio:
+    if not step or trainer.schedule not in ENDLESS or trainer.warmup_ratio:
         return False
-    every = config.trainer.eval_steps
+    every = trainer.eval_steps
     is_last = step == before.get("trainer", {}).get("max_steps", TrainerConfig.max_steps)
     # Every run evaluates at its last step, which draws random numbers and updates a plateau schedule.
     return not (is_last and every and step % every)
@@ -128,7 +130,7 @@ def check_start(checkpoint: Path, made_of: Mapping[str, str], bf16: bool) -> Non
 
 def _differences(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
     """Return name -> (before, now) of each setting that differs; a setting that is missing has its default."""
-    old, new = ({name: value for name, value in leaves(each).items() if value != {}} for each in (before, now))
+    old, new = ({name: value for name, value in leaves(of).items() if value != {}} for of in (before, now))
     return {name: (old.get(name), new.get(name)) for name in {*old, *new} if old.get(name) != new.get(name)}
 
 
@@ -144,26 +146,26 @@ def _listed(changed: Mapping[str, tuple[Any, Any]]) -> str:
 # ---- the weights that a run starts from
 
 
-def base_for(config: Config) -> Path:
-    """Return the checkpoint whose weights a run with ``base`` starts from: its own, or else a published one.
+def base_for(base: str, outputs: Path, settings: Mapping[str, Any]) -> Path:
+    """Return the checkpoint whose weights a run with these settings starts from: of ``outputs``, or a published one.
 
     UserError: there is no complete checkpoint at that step, or its run has another model, tokenizer or heads.
     """
-    if not (checkpoint := find_base(config.base, Path(config.output_dir), BASES)):
-        name, _, step = config.base.rpartition("@")
-        folder = Path(config.output_dir) / name
+    if not (checkpoint := find_base(base, outputs, BASES)):
+        name, _, step = base.rpartition("@")
+        folder = outputs / name
         again = "remove its folder and train it again" if (folder / RECORD).is_file() else "train that run first"
         raise UserError(
-            f"base={config.base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
+            f"base={base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
             f"with keep_steps=[{step}]. scripts/reproduce.py trains the bases of its tables itself."
         )
     with one_line_when_edited(checkpoint, RUN):
-        before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], describe(config, "")["config"]))
+        before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], settings))
     if changed := _differences(before, now):
         remedy = "name a run whose weights fit"
         if now["objective"] and not before["objective"]:
             remedy += f", or leave base= out and use model=hf model.path={checkpoint}, which adds the heads"
-        raise UserError(f"base={config.base}: its run has other weights: {_listed(changed)}; {remedy}.")
+        raise UserError(f"base={base}: its run has other weights: {_listed(changed)}; {remedy}.")
     return checkpoint
 
 

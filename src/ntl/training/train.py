@@ -14,12 +14,11 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
-from ntl.config.identity import plain, recorded
+from ntl.config.identity import deciding, plain, recorded
 from ntl.config.model import check_type, gguf_file, other_shape, source
 from ntl.config.trainer import DERIVED, in_steps
 from ntl.config.validation import PLAIN, check_keep_steps
 from ntl.data.prepared import Prepared
-from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import missing_decodings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
@@ -60,7 +59,8 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
     Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
-    folder = Path(config.output_dir) / run_id(config)
+    settings = deciding(config)
+    folder = Path(config.output_dir) / run_id(config, settings)
     record_path = folder / RECORD
     if not record_path.is_file():
         _check_model(config)
@@ -76,7 +76,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
             name = config.model.name
             say(f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others.")
-        return _train(config, prepared, folder, overrides)
+        return _train(config, prepared, folder, resume.describe(folder.name, settings), overrides)
 
 
 def _check_model(config: Config) -> None:
@@ -111,14 +111,14 @@ def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
     return config, prepared
 
 
-def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: Sequence[str]) -> Path:
+def _train(
+    config: Config, prepared: Prepared | None, folder: Path, run: dict[str, Any], overrides: Sequence[str]
+) -> Path:
     """Train, starting from a checkpoint, from the weights of a base or from scratch, up to record.json."""
-    checkpoint = resume.checkpoint_for(config, folder)
-    base = resume.base_for(config) if config.base and not checkpoint else None
+    checkpoint = resume.checkpoint_for(config.resume, folder, run, config.trainer)
+    base = resume.base_for(config.base, folder.parent, run["config"]) if config.base and not checkpoint else None
     # Imported here, so that a mistake in the config is reported before torch is loaded.
-    from ntl.decoding.checks import splits_of
-    from ntl.decoding.extra import answer_bits, choose_decoding, decode_extra
-    from ntl.decoding.predictions import decode_splits
+    from ntl.decoding.extra import score_run
     from ntl.models.lora import parameters
     from ntl.runs.parts import RunParts
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
@@ -152,19 +152,19 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     trainer = ObjectiveTrainer(
         parts,
         folder / CHECKPOINTS,
-        run={**resume.describe(config, folder.name), "made_of": made_of, "bf16": bf16},
+        run={**run, "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
         started=started,
     )
-    is_first = trainer.is_world_process_zero()
-    if is_first:
+    if is_first():
         _make_folder(folder, parts)
         if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
             (folder / METRICS).unlink(missing_ok=True)
     for line in (*banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0), other_shape(config.model)):
         if line:
             say(line)
-    tracker.start(config, folder, parameters(parts.model))
+    names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
+    tracker.start(folder, names, {**plain(config), "parameters": parameters(parts.model)})
     trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
     trainer.add_callback(ProgressLines())
     if config.probe_steps:
@@ -184,22 +184,13 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         raise KeyboardInterrupt
     scored = _scored_step(trainer)
     # The step may have been evaluated already, in this process or before the checkpoint it resumed from.
-    evaluated = [each for each in trainer.state.log_history if "eval_loss" in each and each["step"] == scored]
+    evaluated = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == scored]
     validation = evaluated[-1] if evaluated else trainer.evaluate()
     seen = trainer.examples_and_tokens_seen()
     trainer.gather_model()
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
-    splits, searches = splits_of(parts, config.decoding), {}
-    if config.decoding.name == "auto":
-        choose_decoding(parts, folder, searches)
-        values["extra_decodings"] = plain(config.extra_decodings)
-    scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
-    extra_metrics, errors = decode_extra(parts, config.extra_decodings, folder, searches)
-    likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
-    if is_first:
-        scores.metrics.update(extra_metrics | likelihood)
-        scores.errors.update(errors)
+    if scores := score_run(parts, folder):
         start = {"overrides": overrides, "values": values, "git": git}
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
@@ -208,7 +199,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
             prune(newest, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in (
-            *summary(record, splits, "@paper" if config.paper_compat else ""),
+            *summary(record, "@paper" if config.paper_compat else ""),
             *_compared(config, record, folder),
         ):
             say(line)
@@ -233,7 +224,7 @@ def _check_parts(parts: "RunParts") -> None:
     check_lengths(parts)
     decodings = {
         "decoding": config.decoding,
-        **{f"extra_decodings.{name}": each for name, each in config.extra_decodings.items()},
+        **{f"extra_decodings.{name}": decoding for name, decoding in config.extra_decodings.items()},
     }
     check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:

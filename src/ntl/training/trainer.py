@@ -28,7 +28,7 @@ from ntl.training.callbacks import SaveAt, training_arguments
 from ntl.training.objective import build_masking, build_objective
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
-# Sums at the end of those of a step or an example, of an objective that has them.
+# How many diagnostic sums follow the losses of a step or an example, of an objective that has them.
 NUM_DIAGNOSED = len(DIAGNOSTICS) + 1
 EVALUATION_TIMES = (
     *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
@@ -51,7 +51,7 @@ class ObjectiveTrainer(Trainer):
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.runs.folder.describe``), and
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.resume.describe``), and
     ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
@@ -78,7 +78,14 @@ class ObjectiveTrainer(Trainer):
         own_cache = getattr(parts.model.config, "use_cache", None)
         super().__init__(
             model=objective,
-            args=training_arguments(parts.config, checkpoints, sorted(parts.model._no_split_modules or ())),
+            args=training_arguments(
+                config,
+                checkpoints,
+                parts.device,
+                seed=parts.config.seed,
+                watch=parts.config.objective.watch,
+                layers=sorted(parts.model._no_split_modules or ()),
+            ),
             train_dataset=StackDataset(train, range(len(train))),  # pyright: ignore[reportArgumentType]
             eval_dataset=parts.encoded("validation").first(config.eval_rows),
             data_collator=CollateNumbered(parts.collator, parts.collate_training),
@@ -170,9 +177,9 @@ class ObjectiveTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        step, each = self.state.global_step, self.state.logging_steps
+        step, every = self.state.global_step, self.state.logging_steps
         # Whether the step ends with a log line.
-        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % each == 0
+        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % every == 0
         objective.progress = step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
@@ -182,7 +189,7 @@ class ObjectiveTrainer(Trainer):
         if self.config.normalization == "micro_batch":
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
-            # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
+            # DDP and FSDP average the ranks' gradients; the counts are already of all ranks.
             loss = loss * self.args.world_size
         self.recent[-1][1].append(loss.detach())
         tokens = inputs["attention_mask"].sum()
@@ -198,20 +205,20 @@ class ObjectiveTrainer(Trainer):
         return examples, tokens
 
     def wall_time(self) -> float:
-        """Return the seconds of this process plus those of the earlier ones up to the checkpoint resumed from."""
+        """Return the seconds of this process and of the earlier ones up to the checkpoint resumed from."""
         return self.seconds_before + time.monotonic() - self.started
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        places, found = [], []
+        indices, sums = [], []
         for chosen, part in micro_batches(self._prepare_inputs(inputs), self.config.max_tokens_per_batch):
             with torch.no_grad(), self.compute_loss_context_manager():
                 joint: JointLoss = model(**part)
-            values = torch.stack([each.double() for each in joint.flat], dim=1)
+            values = torch.stack([loss.double() for loss in joint.flat], dim=1)
             if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
                 values = torch.cat([values, diagnosed.double()], dim=1)
-            places.append(chosen)
-            found.append(values)
-        rows = torch.cat(found)[torch.cat(places).argsort()]
+            indices.append(chosen)
+            sums.append(values)
+        rows = torch.cat(sums)[torch.cat(indices).argsort()]
         return None, rows, rows[:, :1]
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
