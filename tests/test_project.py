@@ -20,19 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{
-        "losses": 2466,
-        "objectives": 1224,
-        "training": 1792,
-        "runs": 479,
-        "numbers": 742,
-        "tokenizers": 709,
-        "models": 1084,
-    },
-    **{"data": 3895, "decoding": 2431, "evaluation": 1387, "results": 2896, "launch": 1028, "benchmarks": 606},
-    **{"config": 2336, "system": 623},
+    **{"losses": 2466, "objectives": 1224, "numbers": 742, "tokenizers": 709, "models": 1084, "data": 3895},
+    **{"training": 1792, "decoding": 2431, "runs": 479, "evaluation": 1387, "results": 2782, "launch": 1028},
+    **{"benchmarks": 606, "config": 2336, "system": 623},
 }
-MAX_FILES = 142
+MAX_FILES = 141
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
