@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "numbers": 742, "tokenizers": 709, "models": 1084, "data": 3895},
-    **{"training": 1792, "decoding": 2431, "runs": 479, "evaluation": 1387, "results": 2782, "launch": 1028},
-    **{"benchmarks": 606, "config": 2336, "system": 623},
+    **{"losses": 2465, "objectives": 1224, "numbers": 742, "tokenizers": 709, "models": 1084, "data": 3897},
+    **{"training": 1792, "decoding": 2431, "runs": 479, "evaluation": 1374, "results": 2782, "launch": 1142},
+    **{"benchmarks": 622, "config": 2284, "system": 623},
 }
 MAX_FILES = 141
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
@@ -157,8 +157,6 @@ FORBIDDEN += ["dill.load", "dill.loads", "shelve.open", "marshal.loads", "pandas
 FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.extractall", "shutil.unpack_archive"]
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
-# It never leaves its process: a copy.
-PICKLES = {"src/ntl/config/composition.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:
@@ -185,7 +183,7 @@ def test_no_call_runs_code_that_data_holds() -> None:
     paths = python_files("src", "scripts", "train.py")
     assert len(paths) > 150
     found = {str(path.relative_to(ROOT)): dangerous_calls(ast.parse(path.read_text())) for path in paths}
-    assert {path: calls for path, calls in found.items() if calls} == PICKLES
+    assert {path: calls for path, calls in found.items() if calls} == {}
 
 
 def test_constraints_pin_exactly_the_direct_dependencies() -> None:

@@ -58,6 +58,9 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.docx", "a", TEXT, "a.docx: "),
     ("a.txt", "a", {**TEXT, "column": "body"}, "dataset.column=body"),
     ("a.csv", "text", {**TEXT, "documents": "line"}, "dataset.documents=line"),
+    ("a.jsonl", "1", {"splits": {"validation": 0.8, "test": 0.2}}, "dataset.splits.validation=0.8 dataset.splits.test"),
+    ("a.jsonl", "1", {"splits": {"validation": "half"}}, "splits.validation: Value 'half'"),
+    ("a.jsonl", "1", {"train_row": 5}, "data set 'file': train_row: Key 'train_row' not in"),
 ]
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, errors
 
 from ntl.config import build
 from ntl.config.composition import schemas
@@ -187,9 +187,9 @@ def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> Te
     if name not in known:
         raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(known))}.{nearest(name, known)}")
     try:
-        config = known[name](**values)
+        config: Any = OmegaConf.to_object(OmegaConf.merge(known[name], literal(values)))
         config.check(data_dir)
         read_contents(config, data_dir)
         return build(config)
-    except TypeError as error:
-        raise UserError(f"data set {name!r}: {error}.") from error
+    except errors.OmegaConfBaseException as error:
+        raise UserError(f"data set {name!r}: {error.full_key}: {str(error).splitlines()[0]}.") from error

@@ -8,7 +8,7 @@ from typing import Any
 from ntl.config.decoding import DecodingConfig
 from ntl.config.folders import choices, renamed
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.registry import loss_choice
+from ntl.config.loss import loss_choice
 from ntl.evaluation.metrics import REFERENCES
 from ntl.results.effects import Seeds, Summary, summarize
 from ntl.results.record import RunRecord

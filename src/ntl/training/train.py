@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
-from ntl.config.identity import deciding, plain, recorded
+from ntl.config.identity import identity_fields, plain, recorded
 from ntl.config.model import check_type, gguf_file, other_shape, source
 from ntl.config.trainer import DERIVED, in_steps
 from ntl.config.validation import PLAIN, check_keep_steps
@@ -59,7 +59,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
     Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
-    settings = deciding(config)
+    settings = identity_fields(config)
     folder = Path(config.output_dir) / run_id(config, settings)
     record_path = folder / RECORD
     if not record_path.is_file():

@@ -178,6 +178,7 @@ class MultiRCConfig(DatasetConfig):
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
+    test_rows: int = rows(0, "Validate, and so test, on the first so many rows; 0: on all.", min=0)
 
 
 class MultiRC(TextDataset):
@@ -204,6 +205,7 @@ class MultiRC(TextDataset):
             if left_out := len(pairs) - len(rows[split]):
                 dropped[split] = left_out
                 log(f"{self.name}: {left_out} of {len(pairs)} {split} questions have no right option: left out")
+        rows["validation"] = rows["validation"][: self.config.test_rows or None]
         return self.official(rows, dropped=dropped)
 
 
