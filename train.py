@@ -114,7 +114,7 @@ def main() -> None:
     finally:
         if swept:  # also where some of them failed
             from ntl.results.readings import show_sweep
-            from ntl.training.checkpoints import is_first
+            from ntl.runs.folder import is_first
 
             if is_first():
                 show_sweep(swept)

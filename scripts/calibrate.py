@@ -16,8 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(argv)
     # Importing torch takes seconds, and the command has its help at once.
+    from ntl.decoding.calibration import COLUMNS, calibrate
     from ntl.results.record import find_run
-    from ntl.training.calibration import COLUMNS, calibrate
 
     found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
     if chosen.json:

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = find(chosen.run, chosen.outputs)
     if isinstance(model, Path):
         read_config(model, overrides)  # reports mistakes before torch is imported
-    from ntl.training import predictor
+    from ntl.decoding import predictor
 
     if questions:
         if isinstance(model, str):

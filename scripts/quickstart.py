@@ -47,8 +47,8 @@ def show_answers(outputs: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from ntl.decoding.predictor import ask, of_run
     from ntl.launch.plan import demands
-    from ntl.training.predictor import ask, of_run
 
     (demand,) = demands([REAL], "finetune", [], outputs)
     questions = [f"What is {a} times {b}?" for a, b in FACTORS]

@@ -25,6 +25,8 @@ from hypothesis import HealthCheck, settings
 from ntl.config import compose
 from ntl.results import RunRecord
 
+pytest_plugins = ["run_fixtures"]
+
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
 # The same examples in every run, so that a failure is one everywhere.
 settings.register_profile(

@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2465, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3728, "decoding": 1544, "evaluation": 1373, "results": 2782, "launch": 1141, "benchmarks": 622},
-    **{"config": 2282, "system": 597},
+    **{"losses": 2465, "objectives": 1224, "numbers": 742, "tokenizers": 709, "models": 1084, "data": 3729},
+    **{"training": 1792, "decoding": 2442, "runs": 479, "evaluation": 1373, "results": 2782, "launch": 1141},
+    **{"benchmarks": 622, "config": 2284, "system": 623},
 }
-MAX_FILES = 140
+MAX_FILES = 144
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

@@ -121,7 +121,7 @@ def found_in(words: str, folder: Path) -> dict[str, Any]:
     import shlex
 
     from ntl.config import compose, run_id
-    from ntl.training.parts import RunParts
+    from ntl.runs.parts import RunParts
 
     own = ["scale=tiny", "seed=1", "tracking=none", "device=cpu", f"data_dir={folder / 'data'}"]
     config = compose([*own, *shlex.split(words)])

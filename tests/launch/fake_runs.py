@@ -11,8 +11,8 @@ from ntl.config import compose, run_id
 from ntl.config.cli import report
 from ntl.config.identity import recorded
 from ntl.results import RunRecord, write_record
+from ntl.runs.folder import checkpoint_at, is_complete, write_manifest
 from ntl.system.errors import Busy
-from ntl.training.checkpoints import checkpoint_at, is_complete, write_manifest
 
 FAILS, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 903, 904, 905, 906, 907
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from ntl.config import UserError, compose, run_id
 from ntl.launch.plan import Run, demands, to_make, waves
 from ntl.results import load_records
-from ntl.training.checkpoints import checkpoint_at, write_manifest
+from ntl.runs.folder import checkpoint_at, write_manifest
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 BASE = "base='loss=ce trainer.max_steps=40@30'"

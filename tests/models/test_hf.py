@@ -24,10 +24,10 @@ from transformers.modeling_layers import MtpModel
 
 from ntl.config import Config, UserError, compose
 from ntl.config.loss import MTPConfig
+from ntl.decoding.predictor import restore
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Heads, add_heads, carry_heads
 from ntl.results import read_record
-from ntl.training.predictor import restore
 from ntl.training.train import train
 
 ROWS = [

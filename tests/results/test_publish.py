@@ -12,7 +12,7 @@ from ntl.results import RunRecord, build_table, write_record, write_tables
 from ntl.results.check_record import check_record
 from ntl.results.record import read_records
 from ntl.results.spec import TableSpec, load_table_spec
-from ntl.training.checkpoints import BASES, MANIFEST, WEIGHTS, is_complete, read_json, step_of
+from ntl.runs.folder import BASES, MANIFEST, WEIGHTS, is_complete, read_json, step_of
 
 
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:

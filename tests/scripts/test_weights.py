@@ -23,7 +23,7 @@ from ntl.config.model import source
 from ntl.data import raw
 from ntl.system import hub
 from ntl.system.files import sha256_of
-from ntl.training.parts import identity
+from ntl.system.hub import identity
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = spec_from_file_location("weights", ROOT / "scripts" / "weights.py")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from filelock import Timeout
 
+from ntl.runs.folder import remove_parts
 from ntl.system.errors import UserError
 from ntl.system.files import is_locked, lock, make_once, sha256_of, write_text
-from ntl.training.checkpoints import remove_parts
 
 
 def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

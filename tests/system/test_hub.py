@@ -8,8 +8,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.model import stored_parameters
-from ntl.system.hub import digest, require, tokenizer_files, weight_files
-from ntl.training.parts import identity
+from ntl.system.hub import digest, identity, require, tokenizer_files, weight_files
 
 
 def fill(folder: Path, **files: str) -> Path:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import ntl.training.batches as order
 from ntl.config import UserError, compose
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
+from ntl.runs.parts import RunParts
 from ntl.training.batches import epoch_order, micro_batches, permuted
-from ntl.training.parts import RunParts
 from ntl.training.trainer import EVALUATION_TIMES, ObjectiveTrainer
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -20,7 +20,8 @@ from ntl.models.mtp import add_heads
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.masking import Masking, maskable
 from ntl.results import read_record
-from ntl.training.parts import RunParts
+from ntl.runs.parts import RunParts
+from ntl.training.objective import build_objective
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer
@@ -64,7 +65,7 @@ def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., An
     torch.manual_seed(7)
     for parameter in made.model.double().parameters():
         torch.nn.init.normal_(parameter, std=0.4)
-    objective = made.objective().eval()
+    objective = build_objective(made).eval()
     examples = _examples(made)
     digits = made.tokenizer.convert_tokens_to_ids(list("0123456789"))
     expected, diagnosed = [], []
@@ -92,7 +93,7 @@ def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., An
 
 @pytest.mark.slow
 def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
-    from ntl.training.predictor import restore
+    from ntl.decoding.predictor import restore
 
     own = ["objective=mtp", "model.n_layer=3", "objective.heads=3"]
     record = train(small(*own))

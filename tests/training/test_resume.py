@@ -11,11 +11,11 @@ import pytest
 from safetensors.torch import load_file
 
 from ntl.config import Config, UserError, run_id
+from ntl.decoding.predictor import predict
 from ntl.launch.publish import publish_weights
 from ntl.results import read_record
-from ntl.training import checkpoints
-from ntl.training.checkpoints import RUN, Best, best_of, by_step, checkpoint_at, read_json, step_of, write_manifest
-from ntl.training.predictor import predict
+from ntl.runs.folder import RUN, Best, best_of, by_step, checkpoint_at, read_json, step_of, write_manifest
+from ntl.training import resume
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
@@ -128,7 +128,7 @@ def test_published_weights_serve_where_its_run_is_not_there(
 ) -> None:
     beside_its_base = read_record(train(arm()))
     (published,) = publish_weights([kept.name], kept.parent, tmp_path / "bases")
-    monkeypatch.setattr(checkpoints, "BASES", tmp_path / "bases")
+    monkeypatch.setattr(resume, "BASES", tmp_path / "bases")
     elsewhere = read_record(train(arm(f"output_dir={tmp_path / 'elsewhere'}")))
     assert (elsewhere.metrics, elsewhere.model["base"]) == (beside_its_base.metrics, beside_its_base.model["base"])
     (published / "model.safetensors").write_bytes(b"damaged")

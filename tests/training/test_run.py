@@ -17,11 +17,11 @@ import pytest
 import torch
 
 from ntl.config import Config, Diverged, UserError, compose, run_id
+from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
+from ntl.runs.folder import is_taken, latest_complete, only_one
 from ntl.system.errors import Busy
-from ntl.training.checkpoints import is_taken, latest_complete, only_one
-from ntl.training.predictor import predict
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.trainer import ObjectiveTrainer

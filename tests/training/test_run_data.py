@@ -15,10 +15,10 @@ from ntl import NumberTokenLoss
 from ntl.config import Config, UserError, compose
 from ntl.config.folders import CONFIG_DIR
 from ntl.decoding import NumberReader
+from ntl.decoding.predictor import of_run, predict, restore
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
-from ntl.training.parts import RunParts
-from ntl.training.predictor import of_run, predict, restore
+from ntl.runs.parts import RunParts
 from ntl.training.train import train
 
 

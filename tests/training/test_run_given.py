@@ -14,14 +14,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.loss import MTPConfig
+from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions
 from ntl.models.mtp import add_heads
 from ntl.results import read_record
+from ntl.runs.folder import RUN, read_json
+from ntl.runs.parts import RunParts
 from ntl.system.hub import digest, weight_files
 from ntl.system.machine import uses_bf16
-from ntl.training.checkpoints import RUN, read_json
-from ntl.training.parts import RunParts
-from ntl.training.predictor import predict
+from ntl.training.objective import build_objective
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
@@ -70,10 +71,10 @@ def test_losses_of_places_are_for_given_tokenizers_that_write_digits_alone(
     config = command("model=hf", f"model.path={given('llama', name)}", "loss=ntil")
     parts = RunParts(config, say=lambda line: None)
     if name == "smollm2":
-        assert parts.objective()
+        assert build_objective(parts)
     else:
         with pytest.raises(UserError, match=r"^loss=ntil: a loss of places .*take tokenizer='digit'"):
-            parts.objective()
+            build_objective(parts)
 
 
 @pytest.mark.parametrize("name", ["smollm2", "llama3"])
@@ -138,7 +139,7 @@ def test_modules_for_multi_token_prediction_are_carried(
 
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.delattr("ntl.training.parts.train_tokenizer")
+    return lambda: monkeypatch.delattr("ntl.runs.parts.train_tokenizer")
 
 
 def test_one_is_trained_on_the_text_and_kept(parts: Callable[..., Any], no_training, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ntl.config import Config, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord
-from ntl.training.checkpoints import latest_complete
+from ntl.runs.folder import latest_complete
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 

@@ -9,11 +9,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ntl.config import Config, compose, run_id
 from ntl.data.collate import token_collator
+from ntl.decoding.predictor import predict
 from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
-from ntl.training.parts import RunParts
-from ntl.training.predictor import predict
+from ntl.training.objective import build_objective
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
@@ -103,7 +104,7 @@ def test_activations_computed_twice_change_nothing(make) -> None:
 
 def test_the_router_loss_by_hand(make) -> None:
     parts = RunParts(make("granite_moe_tiny"), say=lambda line: None)
-    objective = parts.objective().train()
+    objective = build_objective(parts).train()
     batch = token_collator(parts.model.config, parts.tokenizer)([parts.encoded("train")[i] for i in range(4)])
     with torch.no_grad():
         found = objective(**batch)

@@ -17,10 +17,10 @@ from torch import nn
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
+from ntl.decoding.predictor import predict
 from ntl.evaluation import score_predictions
 from ntl.results import read_record
-from ntl.training.checkpoints import latest_complete
-from ntl.training.predictor import predict
+from ntl.runs.folder import latest_complete
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 from ntl.training.weights import whole_state

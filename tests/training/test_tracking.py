@@ -12,6 +12,7 @@ from unittest.mock import MagicMock, call
 import pytest
 
 from ntl.config import Config, compose, run_id
+from ntl.config.identity import plain
 from ntl.results import read_record
 from ntl.training import record
 from ntl.training.record import MetricsFile, Mirror, read_metrics
@@ -51,7 +52,8 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) ->
 
 def _started(config: Config, folder: Path, warn: Callable[[str], object] = print) -> Any:
     tracker = Mirror(config.tracking, warn)
-    tracker.start(config, folder, 1234)
+    names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
+    tracker.start(folder, names, {**plain(config), "parameters": 1234})
     return tracker
 
 

@@ -17,10 +17,10 @@ from transformers import TrainerControl
 from ntl.config import Diverged, compose
 from ntl.decoding.batches import Answer
 from ntl.objectives import next_token
+from ntl.runs.parts import RunParts
 from ntl.tokenizers import train_tokenizer
 from ntl.training import callbacks
 from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
-from ntl.training.parts import RunParts
 from ntl.training.record import METRICS
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -266,5 +266,6 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
 
 
 def test_a_constant_rate_has_a_warmup() -> None:
-    config = compose(["device=cpu", "dataset=noisy_numbers", "trainer.schedule=constant"])
-    assert training_arguments(config, Path("checkpoints")).lr_scheduler_type == "constant_with_warmup"
+    config = compose(["dataset=noisy_numbers", "trainer.schedule=constant"]).trainer
+    arguments = training_arguments(config, Path("checkpoints"), torch.device("cpu"), seed=1, watch="ce")
+    assert arguments.lr_scheduler_type == "constant_with_warmup"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions, score_predictions, write_predictions
 from ntl.results import read_record, write_record
 from ntl.system.files import sha256_of
-from ntl.training.predictor import predict
 
 pytestmark = pytest.mark.usefixtures("no_tables")
 

@@ -25,19 +25,19 @@ from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
+from ntl.decoding.checks import RULE, max_new_tokens
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.generation import until_end
+from ntl.decoding.predictor import UNLIMITED, restore, stored
 from ntl.decoding.speculative import SPECULATION, speculate
 from ntl.decoding.tree import NumberTokens, read_numbers, search
 from ntl.models.interface import end_ids, pad_id
 from ntl.models.mtp import PARALLEL, SEQUENTIAL, add_heads
+from ntl.runs.folder import MANIFEST
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import sha256_of
 from ntl.system.hub import weight_files
-from ntl.training.checkpoints import MANIFEST
-from ntl.training.decode import RULE, max_new_tokens
-from ntl.training.parts import RunParts
-from ntl.training.predictor import UNLIMITED, restore, stored
 
 
 def stored_heads(folder: Path) -> tuple[str, int]:

@@ -12,8 +12,8 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import MIB, Row, clock, in_turns, launched, peak_bytes, ratios
 from ntl.config import build, compose
+from ntl.runs.parts import RunParts
 from ntl.training.callbacks import training_arguments
-from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
 BARE = "bare"
@@ -41,8 +41,8 @@ def bare(parts: RunParts, folder: Path) -> Trainer:
         {"input_ids": q + joined * a + end, "labels": joined * len(q) * [-100] + a + end}
         for q, a in zip(*ids, strict=True)
     ]
-    arguments, collator = training_arguments(config, folder), DataCollatorForSeq2Seq(tokenizer, model=model)
-    trainer = Seq2SeqTrainer(model, arguments, train_dataset=data, data_collator=collator)
+    arguments = training_arguments(config.trainer, folder, parts.device, seed=config.seed, watch=config.objective.watch)
+    trainer = Seq2SeqTrainer(model, arguments, DataCollatorForSeq2Seq(tokenizer, model=model), train_dataset=data)
     trainer.remove_callback(PrinterCallback)
     return trainer
 

@@ -156,14 +156,16 @@ def identity_fields(config: Any) -> dict[str, Any]:
     return {**values, "seed": config.seed}
 
 
-def run_id(config: Any) -> str:
+def run_id(config: Any, values: dict[str, Any] | None = None) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``identity_fields``, is the id; words are for people.
+
+    ``values`` are those of ``identity_fields`` where they are known.
 
     It leaves out locations (``NOT_RECORDED``), steps that follow from epochs, and decoding and paper_compat: a trained
     model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
     answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
-    values = identity_fields(config)
+    values = values or identity_fields(config)
     hashed = _sha256(json.dumps(values, sort_keys=True, separators=(",", ":")))[:12]
     return f"{config.dataset.name}-{config.model.name}-{values['loss']['name']}-s{config.seed}-{hashed}"
 

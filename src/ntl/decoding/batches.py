@@ -1,5 +1,6 @@
-"""One loop over batches for every decoding, and its lines of progress."""
+"""One loop over batches for every decoding, its lines of progress, and the room for its questions."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -92,27 +93,43 @@ def decode(
     for start in range(0, len(order), config.batch_size):
         indices = order[start : start + config.batch_size]
         batch = [examples[index] for index in indices]
-        found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
+        read_answers = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
         if chat:
-            found = [answer._replace(text=chat.text(answer.text)) for answer in found]
-        answers.update(zip(indices, found, strict=True))
+            read_answers = [answer._replace(text=chat.text(answer.text)) for answer in read_answers]
+        answers.update(zip(indices, read_answers, strict=True))
         progress(len(answers))
     model.train(was_training)
     return [answers[index] for index in range(len(examples))]
 
 
-class DecodingLines:
-    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done."""
+def progress_lines(log: Callable[[str], None], split: str, total: int) -> Callable[[int], None]:
+    """Return what logs ``decoding interpolate 2,048/10,000, 31 s left`` when called with the number of done examples.
 
-    def __init__(self, say: Callable[[str], None], split: str, total: int) -> None:
-        self.say, self.split, self.total = say, split, total
-        self.started = self.last_line = time.monotonic()
+    There is no line for the last example, as the caller logs the total.
+    """
+    started = last_line = time.monotonic()
 
-    def __call__(self, done: int) -> None:
-        """Print a line; none for the last example, as the caller prints the total."""
+    def progress(done: int) -> None:
+        nonlocal last_line
         now = time.monotonic()
-        if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
-            return
-        self.last_line = now
-        left = (self.total - done) * (now - self.started) / done
-        self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")
+        if now - last_line >= SECONDS_BETWEEN and done < total:
+            last_line = now
+            left = (total - done) * (now - started) / done
+            log(f"decoding {split} {done:,}/{total:,}, {left:.0f} s left")
+
+    return progress
+
+
+def too_long(examples: Sequence[Example], model: Any, limit: int, most: float = math.inf) -> str:
+    """Say which question has more tokens than the model reads beside an answer of ``limit`` tokens; "" for none.
+
+    ``most`` tokens are read in any case.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None) or math.inf  # inf: they are relative
+    # The last generated token is not an input; a question to an encoder has positions of its own.
+    most = min(most, positions if model.config.is_encoder_decoder else positions + 1 - limit)
+    for number, example in enumerate(examples, 1):
+        if (length := len(example["question_ids"])) > most:
+            reads = f"the model reads {max(most, 0):,} beside an answer of {limit:,}"
+            return f"{number} has {length:,} tokens, and {reads}"
+    return ""

@@ -50,7 +50,7 @@ class DigitMedian(LogitsProcessor):
                 classes.setdefault((mark, len(digits)), []).append((int(digits), token_id))
         if not classes:
             raise ValueError("the tokenizer has no token of digits: DigitMedian needs one that writes numbers by them")
-        members = [torch.tensor([token_id for _, token_id in sorted(found)]) for found in classes.values()]
+        members = [torch.tensor([token_id for _, token_id in sorted(values)]) for values in classes.values()]
         self.members_CM = torch.nn.utils.rnn.pad_sequence(members, batch_first=True, padding_value=-1)
         size = max(int(ids.max()) for ids in members) + 1
         self.class_V, self.sums_to_1 = torch.full((size,), -1), False

@@ -145,8 +145,8 @@ def represent(masses: np.ndarray, shapes: np.ndarray, count: int) -> tuple[np.nd
         few = mass <= least
         count = min(count, int((~few).sum() + np.ceil(mass[few].sum() / least)))
     chosen, _ = thin(mass, count)
-    for each in np.setdiff1d(shape, shape[chosen]):
-        if (own := mass * (shape == each)).sum() > least / 10:
+    for lost in np.setdiff1d(shape, shape[chosen]):
+        if (own := mass * (shape == lost)).sum() > least / 10:
             chosen = np.union1d(chosen, own.argmax())
     middle = mass.cumsum() - mass / 2
     after = np.searchsorted(chosen, places).clip(max=len(chosen) - 1)
@@ -170,11 +170,11 @@ def represent_all(
     most_E1 = log_EN.max(1, keepdims=True).clip(min=-LARGEST)
     mass_EN = np.exp(log_EN - most_E1)
     counts = np.ceil(count * np.sqrt(mass_EN.sum(1) * np.exp(most_E1[:, 0]))).astype(int).clip(min=1, max=count)
-    found = [represent(*each) for each in zip(mass_EN, shape_EN, counts.tolist(), strict=True)]
-    index_EW = np.zeros((len(found), max(len(read) for read, _ in found)), dtype=np.int64)
+    represented = [represent(*example) for example in zip(mass_EN, shape_EN, counts.tolist(), strict=True)]
+    index_EW = np.zeros((len(represented), max(len(read) for read, _ in represented)), dtype=np.int64)
     stand_EW = np.zeros(index_EW.shape)
-    for e, (read, like) in enumerate(found):
+    for e, (read, like) in enumerate(represented):
         index_EW[e, : len(read)] = read
         stand_EW[e] = np.bincount(like[like >= 0], mass_EN[e][like >= 0], minlength=index_EW.shape[1])
     with np.errstate(divide="ignore"):
-        return index_EW, np.log(stand_EW) + most_E1, [like for _, like in found]
+        return index_EW, np.log(stand_EW) + most_E1, [like for _, like in represented]

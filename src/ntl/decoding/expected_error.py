@@ -21,7 +21,7 @@ def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, *
     """Return the numbers that the model may answer, and their log probabilities with a graph, (E, L) float64 each.
 
     Several token sequences that write one number are several entries. What an example lacks is 0 with the log
-    probability -inf. ``limits`` are those of `ntl.decoding.tree.search`.
+    probability -inf. ``limits``: as of `ntl.decoding.tree.search`.
     """
     unread = [] if inputs["input_ids"].is_cuda else None
     levels = list(search(model, inputs, tokens, unread=unread, **limits))
@@ -32,8 +32,8 @@ def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, *
             own += [float(parse_number(text.strip()) or 0.0) for text in written]
             own += [0.0] * (level.ended_EW.shape[1] - len(written))
     masses = torch.cat([level.ended_EW for level in levels], dim=1)
-    found = torch.tensor(values, dtype=torch.float64).to(masses.device, non_blocking=True)
-    return found.masked_fill(masses == NONE, 0.0), masses
+    values_EL = torch.tensor(values, dtype=torch.float64).to(masses.device, non_blocking=True)
+    return values_EL.masked_fill(masses == NONE, 0.0), masses
 
 
 def _read(levels: Sequence[Level], unread: Sequence[Tensor], pieces: Sequence[str]) -> list[list[list[str]]]:

@@ -1,18 +1,23 @@
-"""Plain text is scored, not decoded: how likely its tokens are, each given all before it in its example.
+"""Text that is scored, not decoded: how likely its tokens are, each given all before it in its example.
 
-Shapes: T labels of an example, V vocabulary, K number tokens.
+Shapes: B examples of a batch, T labels of an example, V vocabulary, K number tokens.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.config.decoding import LikelihoodConfig
 from ntl.decoding.batches import Answer, Example, Read, checked
+from ntl.losses.rows import IGNORE_INDEX
 from ntl.models import embedding_rows
 from ntl.numbers import NumberVocabulary
+from ntl.runs.parts import RunParts
 
 PIECES = "pieces"
 
@@ -72,3 +77,35 @@ def _pieces(
         Piece(document, tokens, ce, round(numbers), round(right), error, mean_error)
         for document, (tokens, ce, numbers, right, error, mean_error) in enumerate(parts, start=first)
     ]
+
+
+@torch.no_grad()
+def teacher_forced(parts: RunParts, examples: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the logits (B, T, V) float32 and the labels (B, T) of batches of encoded examples, in their order."""
+    model: Any = parts.model.eval()
+    size = parts.config.trainer.eval_batch_size
+    for start in range(0, len(examples), size):
+        batch = parts.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
+        inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
+        labels, _ = inputs.pop("labels"), inputs.pop("loss_weights", None)
+        yield model(**inputs, use_cache=False).logits.float(), labels
+
+
+def answer_bits(parts: RunParts, examples: Mapping[str, Any]) -> dict[str, float]:
+    """Bits of the right answer as it is written, its end included, and its mean probability, by split.
+
+    ``examples``: split -> encoded examples. Returns "<split>/bits" and "<split>/probability"; nothing where answers are
+    no numbers, or the model has no head over tokens.
+    """
+    if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
+        return {}
+    scores = dict[str, float]()
+    for split, encoded in examples.items():
+        bits = list[float]()
+        for logits, labels in teacher_forced(parts, encoded):
+            by_label = checked(logits).transpose(1, 2)
+            nats = F.cross_entropy(by_label, labels, reduction="none", ignore_index=IGNORE_INDEX).sum(-1)
+            bits += (nats.double() / math.log(2)).tolist()
+        if bits:
+            scores |= {f"{split}/bits": fmean(bits), f"{split}/probability": fmean(0.5**of for of in bits)}
+    return scores

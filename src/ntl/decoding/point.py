@@ -24,12 +24,12 @@ DISTRIBUTION = "distribution"
 
 def expectation(config: TreeConfig, **given: Any) -> Read:
     """The mean of the model's distribution of numbers, to ``config.decimals`` decimals."""
-    return _read_points(config, lambda found: write_value(found.moments(config.trim)[0], config.decimals), **given)
+    return _read_points(config, lambda numbers: write_value(numbers.moments(config.trim)[0], config.decimals), **given)
 
 
 def median(config: TreeConfig, **given: Any) -> Read:
     """The median of the model's distribution of numbers, the lower one of two, as the model would write it."""
-    return _read_points(config, lambda found: found.texts[found.place(0.5)], **given)
+    return _read_points(config, lambda numbers: numbers.texts[numbers.place(0.5)], **given)
 
 
 def _read_points(
@@ -50,15 +50,15 @@ def _read_points(
     tokens = NumberTokens.from_tokenizer(tokenizer, end_ids(model, tokenizer, also), model.device)
     limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens, "tolerance": config.tolerance}
 
-    def answer(found: NumberDistribution) -> Answer:
-        if not found.represented:
+    def answer(numbers: NumberDistribution) -> Answer:
+        if not numbers.represented:
             return Answer("", [], {"covered": 0.0, "represented": 0.0})
-        mean, sd = found.moments(config.trim)
-        about = {"covered": found.covered, "represented": found.represented, "sd": sd}
+        mean, sd = numbers.moments(config.trim)
+        about = {"covered": numbers.covered, "represented": numbers.represented, "sd": sd}
         if interval:
-            return Answer(write(found), [], {"mean": mean, "interval": [*found.interval(interval)], **about})
-        quantiles = {str(share): found.quantile(share) for share in QUANTILES}
-        return Answer(write(found), [], {**about, "quantiles": quantiles, DISTRIBUTION: found})
+            return Answer(write(numbers), [], {"mean": mean, "interval": [*numbers.interval(interval)], **about})
+        quantiles = {str(share): numbers.quantile(share) for share in QUANTILES}
+        return Answer(write(numbers), [], {**about, "quantiles": quantiles, DISTRIBUTION: numbers})
 
     known = {} if searches is None else searches
 

@@ -11,7 +11,7 @@ from ntl.config.decoding import DecodingConfig, DigitMedianConfig, TreeConfig
 from ntl.data.chat import Chat
 from ntl.data.collate import token_collator
 from ntl.data.encode import encode_rows
-from ntl.decoding.batches import Answer, decode
+from ntl.decoding.batches import Answer, decode, too_long
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.point import DISTRIBUTION
 from ntl.evaluation.metrics import COVERED
@@ -28,8 +28,8 @@ class NumberReader:
 
         reader = NumberReader(model, tokenizer)
         reader.read(["71 m2, harbour"], how="digit_median")  # (n,) float64
-        found = reader.distribution(["71 m2, harbour"])[0]
-        found.mean, found.median, found.interval(0.9), found.covered
+        rent = reader.distribution(["71 m2, harbour"])[0]
+        rent.mean, rent.median, rent.interval(0.9), rent.covered
 
     No reading is best everywhere: let validation rows choose. Greedy answers are the likeliest, best where only the
     exact one counts. The median of the distribution of whole numbers is best under absolute error, its mean, untrimmed,
@@ -74,16 +74,16 @@ class NumberReader:
         if how not in get_args(How):
             raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
         if how in ("median", "mean"):
-            read = self.distribution(prompts)
-            found = [getattr(each, how) if each.represented else math.nan for each in read]
-            if doubtful := sum(0 < each.represented < COVERED for each in read):
+            distributions = self.distribution(prompts)
+            numbers = [getattr(of, how) if of.represented else math.nan for of in distributions]
+            if doubtful := sum(0 < of.represented < COVERED for of in distributions):
                 part = f"numbers hold less than {COVERED} of the probability, and the {how} is taken over that part"
-                warnings.warn(f"{doubtful:,} of {len(read):,} answers: {part}", stacklevel=2)
+                warnings.warn(f"{doubtful:,} of {len(numbers):,} answers: {part}", stacklevel=2)
         else:
             config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
-            numbers = (parse_number(answer.text) for answer in self._answers(config, prompts))
-            found = [math.nan if number is None else float(number) for number in numbers]
-        values = np.array(found, dtype=np.float64)
+            parsed = (parse_number(answer.text) for answer in self._answers(config, prompts))
+            numbers = [math.nan if number is None else float(number) for number in parsed]
+        values = np.array(numbers, dtype=np.float64)
         if missing := int(np.isnan(values).sum()):
             warnings.warn(f"{missing:,} of {len(values):,} answers are not one number: they are NaN", stacklevel=2)
         return values
@@ -104,19 +104,13 @@ class NumberReader:
             raise ValueError(f"prompt {empty} is empty: ask something")
         of_decoder = not model.config.is_encoder_decoder
         examples = encode_rows(rows, tokenizer, decoder_only=of_decoder, max_length=1 << 30, chat=self.chat)
-        positions = getattr(model.config, "max_position_embeddings", None) or math.inf  # inf: they are relative
-        # The last generated token is not an input; a prompt of an encoder has positions of its own.
-        room = positions + 1 - self.max_new_tokens if of_decoder else positions
         special = [] if self.chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
-        for number, (row, example) in enumerate(zip(rows, examples, strict=True), 1):
-            if found := next((token for token in special if token in row["question"]), None):
+        for number, row in enumerate(rows, 1):
+            if token := next((token for token in special if token in row["question"]), None):
                 remedy = "give the question alone, and chat=True for the chat template"
-                raise ValueError(f"prompt {number} has the special token {found}, which is no text: {remedy}")
-            if (length := len(example["question_ids"])) > room:
-                raise ValueError(
-                    f"prompt {number} has {length:,} tokens, and the model reads {max(room, 0):,} beside an answer of "
-                    f"{self.max_new_tokens:,}: shorten it, or lower max_new_tokens"
-                )
+                raise ValueError(f"prompt {number} has the special token {token}, which is no text: {remedy}")
+        if lacks_room := too_long(examples, model, self.max_new_tokens):
+            raise ValueError(f"prompt {lacks_room}: shorten it, or lower max_new_tokens")
         collate: Any = token_collator(model.config, tokenizer).prompts
         given = {"model": model, "tokenizer": tokenizer, "examples": examples, "collate": collate}
         return decode(config, **given, max_new_tokens=0, chat=self.chat)

@@ -86,21 +86,21 @@ def product(layer: Any, hidden: Tensor) -> Tensor:
     flat = hidden.reshape(rows, -1)
     if rows > 2:  # other widths have slow kernels
         flat = F.pad(flat, (0, 0, 0, -rows % 4))
-    found = (weight @ flat.t()).t()[:rows].contiguous().view(*hidden.shape[:-1], -1)
-    return found if bias is None else found + bias
+    logits = (weight @ flat.t()).t()[:rows].contiguous().view(*hidden.shape[:-1], -1)
+    return logits if bias is None else logits + bias
 
 
 @contextmanager
 def few_rows(model: nn.Module) -> Iterator[None]:
     """Have the linear maps of a model computed by `product`."""
-    layers: list[Any] = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
-    for each in layers:
-        each.forward = partial(product, each)
+    layers: list[Any] = [part for part in model.modules() if type(part) is nn.Linear and "forward" not in vars(part)]
+    for layer in layers:
+        layer.forward = partial(product, layer)
     try:
         yield
     finally:
-        for each in layers:
-            del each.forward
+        for layer in layers:
+            del layer.forward
 
 
 class RowCache(DynamicCache):
@@ -120,19 +120,19 @@ class RowCache(DynamicCache):
 
     def keep(self, rows: Tensor) -> None:
         """Forget all other rows; ``rows`` are indices."""
-        self._stored = {index: [each[rows] for each in stored] for index, stored in self._stored.items()}
+        self._stored = {index: [states[rows] for states in stored] for index, stored in self._stored.items()}
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write and return keys and values (B, heads, W, size); they are returned with all columns."""
-        new = [each.transpose(1, 2) for each in (key_states, value_states)]
+        new = [states.transpose(1, 2) for states in (key_states, value_states)]
         index = self.first + layer_idx
         if index not in self._stored:  # zeros, as what is masked must be finite
-            self._stored[index] = [each.new_zeros(len(each), self._capacity, *each.shape[2:]) for each in new]
-        for stored, each in zip(self._stored[index], new, strict=True):
-            stored[self._rows, self._columns] = each
-        keys, values = (each[:, : self._width].transpose(1, 2) for each in self._stored[index])
+            self._stored[index] = [states.new_zeros(len(states), self._capacity, *states.shape[2:]) for states in new]
+        for stored, states in zip(self._stored[index], new, strict=True):
+            stored[self._rows, self._columns] = states
+        keys, values = (states[:, : self._width].transpose(1, 2) for states in self._stored[index])
         return keys, values
 
 
@@ -256,7 +256,7 @@ class Rows:
             return
         answers_BC = self.tokens_BC[:, self.prompt :]
         counted = (self.row_B, self.active_B, answers_BC, self.length_B, self.forwards_B, self.accepted_BN)
-        for row, active, ids, length, forwards, accepted in zip(*(each.tolist() for each in counted), strict=True):
+        for row, active, ids, length, forwards, accepted in zip(*(values.tolist() for values in counted), strict=True):
             if not active:
                 counts = {"tokens": length, "forwards": forwards, "accepted": accepted}
                 self.answers[row] = ids[:length], counts

@@ -102,10 +102,10 @@ def read_numbers(
     What is not read goes on as a prefix that stands for it. ``limits`` are further arguments of ``search``, as in all
     functions below.
     """
-    found = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
-    covered = [0.0] * len(found)
+    masses = [defaultdict[str, float](float) for _ in inputs["input_ids"]]
+    covered = [0.0] * len(masses)
     # Texts, which prefix of the last level and which piece each is, and the probability that it stands for.
-    written = [([""], np.zeros(1, dtype=np.int64), np.ones(1)) for _ in found]
+    written = [([""], np.zeros(1, dtype=np.int64), np.ones(1)) for _ in masses]
     for level in search(model, inputs, tokens, num_beams=-(-num_beams // PART), spaced=True, **limits):
         total_EW, ended_EW = level.total_EW.detach(), level.ended_EW.detach()
         end_EW = (ended_EW - total_EW).exp().cpu().numpy()
@@ -115,13 +115,13 @@ def read_numbers(
             like = level.like[e][place]
             mass, like = np.where(like < 0, 0.0, mass), like.clip(min=0)
             for text, ended in zip(texts, (mass * end_EW[e, like]).tolist(), strict=True):
-                found[e][text] += ended
+                masses[e][text] += ended
             chosen, mass = thin((mass[:, None] * next_EWK[e, like]).ravel(), 2 * num_beams)
             before, piece = np.divmod(chosen, len(tokens.pieces))
             longer = [texts[b] + tokens.pieces[k] for b, k in zip(before.tolist(), piece.tolist(), strict=True)]
             written[e] = longer, like[before] * len(tokens.pieces) + piece, mass
             covered[e] += float(ended_EW[e].exp().sum())
-    return [NumberDistribution.of(numbers, part) for numbers, part in zip(found, covered, strict=True)]
+    return [NumberDistribution.of(numbers, part) for numbers, part in zip(masses, covered, strict=True)]
 
 
 class Level(NamedTuple):
@@ -182,9 +182,9 @@ def search(
     # How many digits a prefix has, and how much more than itself, as a log probability, it stands for.
     digits_EW, extra_EW = torch.zeros_like(state_EW), torch.zeros_like(total_EW)
     digits_K, is_end_6, ends = (
-        torch.tensor(each).to(state_EW.device, non_blocking=True)
-        for each in (
-            [sum(each in DIGITS for each in piece) for piece in tokens.pieces],
+        torch.tensor(values).to(state_EW.device, non_blocking=True)
+        for values in (
+            [sum(character in DIGITS for character in piece) for piece in tokens.pieces],
             [state in ENDS for state in range(6)],
             tokens.end_ids,
         )
@@ -193,7 +193,7 @@ def search(
     live_EW, chosen_2EW = torch.ones_like(state_EW, dtype=torch.bool), torch.stack([state_EW, state_EW])
     for length in range(1, max_new_tokens + 1):
         number_EWK, end_EW = (
-            _spread(each, live_EW, is_full) for each in _log_probabilities(logits_RV, tokens, ends, unread)
+            _spread(rows, live_EW, is_full) for rows in _log_probabilities(logits_RV, tokens, ends, unread)
         )
         ended_EW = (total_EW + end_EW).masked_fill(~is_end_6[state_EW], NONE)
         score_EWK = total_EW[:, :, None] + number_EWK
@@ -207,14 +207,14 @@ def search(
         if spaced:
             shape_EN = (len(_ON_DIGIT) * (digits_EW[:, :, None] + digits_K) + tokens.table[state_EW]).flatten(1)
             *kept, like = represent_all(stand_EN.cpu().numpy(), shape_EN.cpu().numpy(), num_beams)
-            index_EW, stand_EW = (torch.from_numpy(each).to(stand_EN.device) for each in kept)
+            index_EW, stand_EW = (torch.from_numpy(array).to(stand_EN.device) for array in kept)
         else:
             best_EW, index_EW = stand_EN.topk(min(num_beams, stand_EN.shape[1]))
             stand_EW = best_EW + stand_EN.logsumexp(1, keepdim=True) - best_EW.logsumexp(1, keepdim=True)
         chosen_2EW = torch.stack([index_EW, stand_EW.isfinite()])
         if unread is None:
             chosen = chosen_2EW.tolist()
-            counts = [sum(each) for each in chosen[1]]
+            counts = [sum(exists) for exists in chosen[1]]
             if not any(counts):
                 break
             texts, is_full = longer(texts, chosen, tokens.pieces), min(counts) == max(counts)
@@ -293,14 +293,14 @@ def reads_masks(model: Any) -> bool:
         seen = torch.tensor([[[True, True, False], [True, False, True]]], device=model.device)
         behind = {"position_ids": ids.new_ones(1, 2), "attention_mask": added_mask(seen, model.dtype)}
         with torch.no_grad():
-            with_all, without = (model(each, use_cache=False).logits[0, -1] for each in (ids, ids[:, ::2]))
+            with_all, without = (model(shown, use_cache=False).logits[0, -1] for shown in (ids, ids[:, ::2]))
             try:
                 cache = model(ids[:, :1], use_cache=True).past_key_values
-                found = model(ids[:, 1:], past_key_values=cache, use_cache=True, **behind).logits[0, -1]
+                logits = model(ids[:, 1:], past_key_values=cache, use_cache=True, **behind).logits[0, -1]
             except (ValueError, RuntimeError, IndexError):
-                found = with_all
+                logits = with_all
         model.train(was_training)
-        _READS_MASKS[model] = bool((found - without).norm() < 0.1 * (with_all - without).norm())
+        _READS_MASKS[model] = bool((logits - without).norm() < 0.1 * (with_all - without).norm())
     return _READS_MASKS[model]
 
 

@@ -15,8 +15,8 @@ from ntl.config.settings import quote
 from ntl.results import RunRecord, missing_decodings, read_record, table_runs
 from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
+from ntl.runs.folder import BASES, find_base, not_kept
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import BASES, find_base, not_kept
 
 OWN_TABLE = "write a table of your own, table=FILE.yaml."
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")  # its weights, its tokenizer

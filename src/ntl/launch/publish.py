@@ -12,9 +12,9 @@ from ntl.evaluation.evaluate import PREDICTIONS, wrong_answers
 from ntl.evaluation.scores import score_predictions
 from ntl.results import RunRecord
 from ntl.results.record import PUBLISHED_ALONE, RECORD, checked_record, find_run, merged, published_file, read_records
+from ntl.runs.folder import CHECKPOINTS, KEEP, by_step, is_complete, publish_base
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import lock, write_text
-from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_complete, publish_base
 
 PUBLISHED = 10  # answers of each split and sample in a record
 LONGEST = 300  # characters of a text in it

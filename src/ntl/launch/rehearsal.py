@@ -13,8 +13,8 @@ from ntl.config import compose
 from ntl.config.folders import choices, literal
 from ntl.config.settings import quote
 from ntl.launch.plan import Run, waves
+from ntl.runs.folder import CHECKPOINTS, checkpoint_at
 from ntl.system.errors import one_line_errors
-from ntl.training.checkpoints import CHECKPOINTS, checkpoint_at
 
 TRAIN_ROWS, OTHER_ROWS = 256, 2
 # What a CPU does in seconds. Tokens of a tokenizer that is trained here are short, so a question has many.

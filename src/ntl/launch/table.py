@@ -16,8 +16,8 @@ from ntl.launch.workers import run_all, sweep_all
 from ntl.results import RunRecord, build_table, load_records
 from ntl.results.match import computing
 from ntl.results.render import show, write_tables
+from ntl.runs.folder import is_taken
 from ntl.system.errors import one_line_errors
-from ntl.training.checkpoints import is_taken
 
 # In the order of printing. "failed": started, but without a record or a process at work.
 STATES = ("done", "running", "failed", "missing")

@@ -141,6 +141,21 @@ def snapshot(hub_id: str, *wanted: Sequence[str]) -> Path | None:
     return None
 
 
+def identity(name: str, file: str = "") -> dict[str, str]:
+    """Return the ``sha256`` of the weights in a folder, with its ``origin`` if it says one, or of a cached hub id.
+
+    For a hub id there is the ``commit``. ``file`` is a GGUF file in the folder.
+    """
+    if Path(name).is_dir():
+        return {"sha256": weights_digest(Path(name), file)} | ({"origin": said} if (said := origin(name)) else {})
+    if (folder := snapshot(name)) is None:
+        return {}
+    known = {"commit": folder.name}
+    with suppress(UserError):  # transformers also loads weights that the hub converted, which are on a separate branch
+        known["sha256"] = digest(weight_files(folder))
+    return known
+
+
 def require(name: str, file: str = "", data_dir: str | Path = "") -> None:
     """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read.
 

@@ -1,5 +1,6 @@
 """The machine and software that a run uses, as its record describes them."""
 
+import ctypes
 import os
 import platform
 import re
@@ -76,3 +77,13 @@ def available_cores() -> int:
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or "max"
         return cores
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
+
+    Otherwise every step maps memory for its large tensors anew, which on a CPU can take as long as the arithmetic.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
+        mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

@@ -101,7 +101,7 @@ class EpochSampler(TrainerCallback, Sampler[int]):
 
 # ---- parts of a batch
 
-# With an encoder, these have a column for each position of the decoder; all other tensors have those of the input.
+# With an encoder, these have a column for each position of the decoder; all other tensors, for each of the input.
 DECODER = ("decoder_input_ids", "labels", LOSS_WEIGHTS)
 
 
@@ -110,8 +110,8 @@ def micro_batches(batch: dict[str, Tensor], max_tokens: int) -> list[tuple[Tenso
 
     Rows of similar length come together, the longest first, and columns that are padding in all of them are left out. A
     part of R rows has R times the positions of its longest input and output, at most ``max_tokens`` (0: the batch as it
-    is); a row that is longer is a part of its own. All tensors are (B,) or (B, S, ...), of an encoder-decoder those of
-    ``DECODER`` (B, T, ...).
+    is); a row that is longer is a part of its own. All tensors are (B,) or (B, S, ...), but with an encoder
+    the tensors of ``DECODER`` are (B, T, ...).
     """
     attended, is_seq2seq = batch["attention_mask"].bool(), "decoder_input_ids" in batch
     if not max_tokens:
@@ -156,7 +156,7 @@ INDEX = "index"
 
 
 class CollateNumbered:
-    """Collates pairs of example and index, those of training, by ``collate_training``; the batch has ``INDEX`` (B,)."""
+    """Collates training examples, pairs of example and index, by ``collate_training``; the batch has ``INDEX`` (B,)."""
 
     def __init__(self, collate: Callable[..., Any], collate_training: Callable[..., Any]) -> None:
         self.collate, self.collate_training = collate, collate_training

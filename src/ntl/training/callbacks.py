@@ -16,15 +16,15 @@ import torch
 from torch import distributed
 from transformers import Seq2SeqTrainingArguments, TrainerCallback
 
-from ntl.config import Config, DecodingConfig
+from ntl.config import DecodingConfig
 from ntl.config.trainer import TrainerConfig
+from ntl.decoding.predictions import decode_in_training
 from ntl.evaluation import number_metrics
 from ntl.evaluation.metrics import Better, find_metric
+from ntl.runs.folder import Best, best_of, processes
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
-from ntl.system.machine import pick_device, uses_bf16
-from ntl.training.checkpoints import Best, best_of, processes
-from ntl.training.decode import decode_in_training
-from ntl.training.parts import RunParts
+from ntl.system.machine import uses_bf16
 
 # How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
 # ends all of them, so a long timeout does no harm.
@@ -39,21 +39,26 @@ GROUP_EXAMPLES = 20  # examples that a probe reads of each group
 ALL = "all"  # the only group of a data set without groups
 
 
-def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
+def training_arguments(
+    trainer: TrainerConfig,
+    checkpoints: Path,
+    device: torch.device,
+    *,
+    seed: int,
+    watch: str,
+    layers: Sequence[str] = (),
+) -> Seq2SeqTrainingArguments:
     """Build the training arguments of transformers for a run that writes its checkpoints to the folder ``checkpoints``.
 
-    ``layers`` are class names of the model's blocks; under ``fsdp`` each block is gathered separately.
-    UserError: probes are asked for with several processes, or ``trainer.parallel`` with a single one.
+    ``watch`` is the metric of a plateau schedule. ``layers`` are class names of the model's blocks; under ``fsdp`` each
+    block is gathered separately. UserError: ``trainer.parallel`` is set for a single process.
     """
-    trainer, several = config.trainer, processes() > 1
-    if config.probe_steps and several:
-        raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
+    several, on_cpu = processes() > 1, device.type == "cpu"
     if trainer.parallel != "auto" and not several:
         raise UserError(
             f"trainer.parallel={trainer.parallel}: this is one process; start several with `torchrun --standalone "
             "--nproc-per-node 2 train.py ...`, or on Slurm with hydra.launcher.tasks_per_node=2, or leave trainer= out."
         )
-    on_cpu = pick_device(config.device).type == "cpu"
     sharding: dict[str, Any] = {}
     if trainer.parallel == "fsdp":
         # transformers annotates fsdp as a string, for its command line, but also accepts a boolean.
@@ -74,8 +79,8 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         lr_scheduler_type=SCHEDULER.get(trainer.schedule, trainer.schedule),
         lr_scheduler_kwargs=plateau if trainer.schedule == "plateau" else {},
         warmup_steps=trainer.warmup_steps,
-        metric_for_best_model=f"eval_{config.objective.watch}",
-        greater_is_better=find_metric(config.objective.watch).better is Better.higher,
+        metric_for_best_model=f"eval_{watch}",
+        greater_is_better=find_metric(watch).better is Better.higher,
         eval_strategy="steps" if trainer.eval_steps else "no",
         eval_steps=trainer.eval_steps or None,
         save_strategy="steps" if trainer.save_steps else "no",
@@ -84,9 +89,9 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         save_total_limit=None,  # ObjectiveTrainer prunes checkpoints itself, after the new one is complete
         logging_steps=trainer.logging_steps,
         logging_nan_inf_filter=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        bf16=uses_bf16(trainer.bf16, pick_device(config.device)),
+        seed=seed,
+        data_seed=seed,
+        bf16=uses_bf16(trainer.bf16, device),
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and several else None,
         ddp_timeout=RANK_TIMEOUT_SECONDS,
@@ -105,12 +110,14 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
     )
     # One process uses one device; otherwise transformers would split each batch over threads (nn.DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
-    arguments.mixed_precision = "bf16" if arguments.bf16 else "no"  # else that of `accelerate launch` would count
+    arguments.mixed_precision = (
+        "bf16" if arguments.bf16 else "no"
+    )  # else the setting of `accelerate launch` would count
     return arguments
 
 
 class SaveAt(TrainerCallback):
-    """Saves a checkpoint at the given steps and at every new best evaluation, in addition to those of ``save_steps``.
+    """Saves a checkpoint at the given steps and at every new best evaluation, in addition to ``save_steps``.
 
     It stops ``patience`` evaluations after the best one (0: never). Everything follows from the trainer's history,
     which each checkpoint has: a resumed run decides as it would have, which EarlyStoppingCallback does not. The
@@ -217,8 +224,8 @@ class Probe(TrainerCallback):
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""
         answers = iter(decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples))
-        found = {}
+        errors = {}
         for group, indices in self.in_group.items():
             correct = [self.rows[index]["answer"] for index in indices]
-            found[group] = number_metrics([next(answers).text for _ in indices], correct)["mape"]
-        return {group: round(value, 4) for group, value in found.items() if math.isfinite(value)}
+            errors[group] = number_metrics([next(answers).text for _ in indices], correct)["mape"]
+        return {group: round(value, 4) for group, value in errors.items() if math.isfinite(value)}

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.root import TrackingConfig
 from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
+from ntl.decoding.predictions import described
 from ntl.evaluation import Scores
 from ntl.evaluation.metrics import RIDGE
 from ntl.losses.sums import DIAGNOSTICS
@@ -31,12 +31,11 @@ from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
+from ntl.runs.folder import is_first, say
+from ntl.runs.parts import RunParts
 from ntl.system.errors import needs, redact, redacted
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, precision, uses_bf16
-from ntl.training.checkpoints import is_first, say
-from ntl.training.decode import described
-from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
 METRICS = "metrics.jsonl"
@@ -58,7 +57,7 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
     """Return the lines that a run prints before its first step; it continues from ``step``."""
     config, args, train = parts.config, trainer.args, parts.encoded("train")
     size = parameters(parts.model)
-    trained = sum(each.numel() for each in parts.model.parameters() if each.requires_grad)
+    trained = sum(parameter.numel() for parameter in parts.model.parameters() if parameter.requires_grad)
     rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     tokens = rows * float(np.mean(train.lengths(np.arange(len(train)))))
     validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
@@ -165,9 +164,12 @@ class Mirror:
         if tracking.name == "auto" and not tracking.to_wandb and tracking != TrackingConfig():
             warn("W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=.")
 
-    def start(self, config: Config, folder: Path, parameters: int) -> None:
-        """Begin the run of a folder; nothing is sent or written before."""
-        self._try(lambda: self._start(config, folder, parameters))
+    def start(self, folder: Path, names: Sequence[str], values: Mapping[str, Any]) -> None:
+        """Begin the run of a folder, with its config's values; nothing is sent or written before.
+
+        ``names`` are tags, with ``tracking.tags``.
+        """
+        self._try(lambda: self._start(folder, names, values))
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
@@ -188,7 +190,7 @@ class Mirror:
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
                 self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
-    def _start(self, config: Config, folder: Path, parameters: int) -> None:
+    def _start(self, folder: Path, names: Sequence[str], values: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
@@ -198,18 +200,16 @@ class Mirror:
         if mode == "offline":  # what an interrupted process has left is replayed, so that one folder has everything
             for left in folder.glob(f"wandb/offline-run-*-{folder.name}"):
                 shutil.rmtree(left, ignore_errors=True)
-        names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
-        values = {key: value for key, value in plain(config).items() if key != "tracking"}
         self._run: Any = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
-            group=self.tracking.group or None,  # None is that of WANDB_RUN_GROUP, if it is set
+            group=self.tracking.group or None,  # None: WANDB_RUN_GROUP, if it is set
             job_type="train",
-            tags=list(dict.fromkeys([*config.tracking.tags, *names])),
+            tags=list(dict.fromkeys([*self.tracking.tags, *names])),
             id=folder.name,
             name=folder.name,
             dir=str(folder),
-            config=redacted({**values, "parameters": parameters}),
+            config=redacted({key: value for key, value in values.items() if key != "tracking"}),
             mode=mode,
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
@@ -219,7 +219,7 @@ class Mirror:
         )
 
 
-def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
+def summary(record: RunRecord, rule: str = "") -> list[str]:
     """Return the last lines that a run prints: its main metrics by split.
 
     ``rule`` is the suffix of the metrics' names: "@paper" for the scoring rules of the paper's authors.
@@ -231,9 +231,9 @@ def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[st
         return [name.format(text)] if key in record.metrics else []
 
     lines = []
-    for split in splits:
-        found = [part for name in SUMMARY for part in shown(f"{split}/{name}{rule}", f"{name} {{}}")]
-        lines.append(f"{split}: {', '.join(found)}")
+    for split in record.ids_sha256:
+        scores = [part for name in SUMMARY for part in shown(f"{split}/{name}{rule}", f"{name} {{}}")]
+        lines.append(f"{split}: {', '.join(scores)}")
         for of, references in {"constant answers": ("mean", "median", "mode"), "linear model": (RIDGE,)}.items():
             pairs = [(name, reference) for name in ("rmse", "mae") for reference in references]
             if known := [part for n, r in pairs for part in shown(f"{split}/{n}:{r}", f"{n} {{}} ({r})")]:
@@ -262,16 +262,18 @@ def build_record(
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
     """
     config, device = parts.config, trainer.args.device
+    # decoding=auto has chosen among these by now.
+    extra = {"extra_decodings": plain(config.extra_decodings)} if config.extra_decodings else {}
     of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
     names = [name for name in (*MEANS, *of_heads) if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     scored = asdict(replace(scores, metrics={**losses, **scores.metrics}))
-    scored["correct"] = {split: pack_bits(each) for split, each in scores.correct.items()}
-    scored["errors"] = {split: pack_errors(each) for split, each in scores.errors.items()}
+    scored["correct"] = {split: pack_bits(answers) for split, answers in scores.correct.items()}
+    scored["errors"] = {split: pack_errors(of_split) for split, of_split in scores.errors.items()}
     return RunRecord(
         id=folder.name,
-        overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
-        config={**values, "decoding": described(config.decoding)},
+        overrides=[word for word in overrides if override_key(word).split(".")[0] not in UNRECORDED],
+        config={**values, "decoding": described(config.decoding), **extra},
         seed=config.seed,
         git=git,
         packages=packages(),
@@ -310,16 +312,16 @@ def longer_than_train(parts: RunParts) -> dict[str, float]:
 
 
 def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
-    found: dict[str, Any] = {"parameters": parameters(parts.model), "precision": _precision(parts, trainer)}
+    about: dict[str, Any] = {"parameters": parameters(parts.model), "precision": _precision(parts, trainer)}
     if parts.config.base:
-        found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
+        about["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
     if parts.config.model.pretrained:
-        found["weights"] = parts.loaded
+        about["weights"] = parts.loaded
     if parts.validation_errors:
-        found["readings"] = parts.validation_errors
+        about["readings"] = parts.validation_errors
     if metric := trainer.saves.metric:
-        found["best"] = {"metric": metric, "step": trainer.saves.best.step, "value": trainer.saves.best.value}
-    return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}
+        about["best"] = {"metric": metric, "step": trainer.saves.best.step, "value": trainer.saves.best.value}
+    return about if isinstance(parts.config.trainer.bf16, bool) else {**about, "bf16": trainer.args.bf16}
 
 
 PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets")
@@ -327,11 +329,11 @@ PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy",
 
 def packages() -> dict[str, str]:
     """Return the versions of Python and of the packages that a result depends on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -14,23 +14,39 @@ from omegaconf import OmegaConf
 from ntl.config import Config, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
-from ntl.config.identity import plain, recorded
+from ntl.config.identity import identity_fields, plain, recorded
 from ntl.config.model import check_type, gguf_file, other_shape, source
 from ntl.config.trainer import DERIVED, in_steps
 from ntl.config.validation import PLAIN, check_keep_steps
 from ntl.data.prepared import Prepared
-from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results import missing_decodings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
+from ntl.runs.folder import (
+    CHECKPOINTS,
+    MANIFEST,
+    RUN,
+    WEIGHTS,
+    check_data,
+    checkpoint_at,
+    is_first,
+    latest_complete,
+    not_kept,
+    only_one,
+    processes,
+    prune,
+    read_json,
+    remove_parts,
+    say,
+    step_of,
+)
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
 from ntl.system.machine import set_tf32, uses_bf16
-from ntl.training import checkpoints
-from ntl.training.checkpoints import CHECKPOINTS, RUN, checkpoint_at, only_one, read_json, remove_parts, say, step_of
+from ntl.training import resume
 
 if TYPE_CHECKING:
-    from ntl.training.parts import RunParts
+    from ntl.runs.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
 
 
@@ -43,7 +59,8 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
     Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
-    folder = Path(config.output_dir) / run_id(config)
+    settings = identity_fields(config)
+    folder = Path(config.output_dir) / run_id(config, settings)
     record_path = folder / RECORD
     if not record_path.is_file():
         _check_model(config)
@@ -59,7 +76,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
             name = config.model.name
             say(f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others.")
-        return _train(config, prepared, folder, overrides)
+        return _train(config, prepared, folder, resume.describe(folder.name, settings), overrides)
 
 
 def _check_model(config: Config) -> None:
@@ -84,26 +101,27 @@ def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
     prepared.prepare(say)
     rows = prepared.fingerprint()["rows"]["train"]
     if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
-        from ntl.training.parts import RunParts
+        from ntl.runs.parts import RunParts
 
         rows = len(RunParts(config, say, prepared).encoded("train"))
-    config = replace(config, trainer=in_steps(config.trainer, rows, checkpoints.processes()))
+    config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
     if config.trainer.epochs:
         say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
     check_keep_steps(config)
     return config, prepared
 
 
-def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: Sequence[str]) -> Path:
+def _train(
+    config: Config, prepared: Prepared | None, folder: Path, run: dict[str, Any], overrides: Sequence[str]
+) -> Path:
     """Train, starting from a checkpoint, from the weights of a base or from scratch, up to record.json."""
-    checkpoint = checkpoints.checkpoint_for(config, folder)
-    base = checkpoints.base_for(config) if config.base and not checkpoint else None
+    checkpoint = resume.checkpoint_for(config.resume, folder, run, config.trainer)
+    base = resume.base_for(config.base, folder.parent, run["config"]) if config.base and not checkpoint else None
     # Imported here, so that a mistake in the config is reported before torch is loaded.
+    from ntl.decoding.extra import score_run
     from ntl.models.lora import parameters
+    from ntl.runs.parts import RunParts
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
-    from ntl.training.decode import decode_splits, splits_of
-    from ntl.training.parts import RunParts
-    from ntl.training.readings import answer_bits, choose_decoding, decode_extra
     from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
@@ -115,10 +133,10 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
         prepared = prepared or Prepared(config.dataset, parts.data_dir)
-        checkpoints.check_data(checkpoint, prepared.digests() or parts.prepared.digests())
+        check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
-        checkpoints.check_start(checkpoint, made_of, bf16)
+        resume.check_start(checkpoint, made_of, bf16)
         say(f"Continuing from {checkpoint}.")
     elif base:
         with one_line_when_edited(base, RUN):
@@ -134,19 +152,19 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     trainer = ObjectiveTrainer(
         parts,
         folder / CHECKPOINTS,
-        run={**checkpoints.describe(config, folder.name), "made_of": made_of, "bf16": bf16},
+        run={**run, "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
         started=started,
     )
-    is_first = trainer.is_world_process_zero()
-    if is_first:
+    if is_first():
         _make_folder(folder, parts)
         if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
             (folder / METRICS).unlink(missing_ok=True)
     for line in (*banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0), other_shape(config.model)):
         if line:
             say(line)
-    tracker.start(config, folder, parameters(parts.model))
+    names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
+    tracker.start(folder, names, {**plain(config), "parameters": parameters(parts.model)})
     trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
     trainer.add_callback(ProgressLines())
     if config.probe_steps:
@@ -166,31 +184,22 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         raise KeyboardInterrupt
     scored = _scored_step(trainer)
     # The step may have been evaluated already, in this process or before the checkpoint it resumed from.
-    evaluated = [each for each in trainer.state.log_history if "eval_loss" in each and each["step"] == scored]
+    evaluated = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == scored]
     validation = evaluated[-1] if evaluated else trainer.evaluate()
     seen = trainer.examples_and_tokens_seen()
     trainer.gather_model()
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
-    splits, searches = splits_of(parts, config.decoding), {}
-    if config.decoding.name == "auto":
-        choose_decoding(parts, folder, searches)
-        values["extra_decodings"] = plain(config.extra_decodings)
-    scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
-    extra_metrics, errors = decode_extra(parts, config.extra_decodings, folder, searches)
-    likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
-    if is_first:
-        scores.metrics.update(extra_metrics | likelihood)
-        scores.errors.update(errors)
+    if scores := score_run(parts, folder):
         start = {"overrides": overrides, "values": values, "git": git}
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
         best = scored if trainer.saves.metric else None
-        if newest := checkpoints.latest_complete(folder / CHECKPOINTS)[0]:
-            checkpoints.prune(newest, config.trainer.keep_checkpoints_after, best)
+        if newest := latest_complete(folder / CHECKPOINTS)[0]:
+            prune(newest, config.trainer.keep_checkpoints_after, best)
         write_record(folder / RECORD, record)
         for line in (
-            *summary(record, splits, "@paper" if config.paper_compat else ""),
+            *summary(record, "@paper" if config.paper_compat else ""),
             *_compared(config, record, folder),
         ):
             say(line)
@@ -208,13 +217,14 @@ def _compared(config: Config, record: RunRecord, folder: Path) -> list[str]:
 
 
 def _check_parts(parts: "RunParts") -> None:
-    from ntl.training.decode import check_decodings, check_lengths, decode_in_training, splits_of
+    from ntl.decoding.checks import check_decodings, check_lengths, splits_of
+    from ntl.decoding.predictions import decode_in_training
 
     config = parts.config
     check_lengths(parts)
     decodings = {
         "decoding": config.decoding,
-        **{f"extra_decodings.{name}": each for name, each in config.extra_decodings.items()},
+        **{f"extra_decodings.{name}": decoding for name, decoding in config.extra_decodings.items()},
     }
     check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
@@ -239,8 +249,8 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
     if parts.config.model.pretrained:
         made_of["weights"] = parts.loaded.get("sha256", "")
     if base:
-        with one_line_when_edited(base, checkpoints.MANIFEST):
-            made_of["base"] = read_json(base / checkpoints.MANIFEST)[checkpoints.WEIGHTS]
+        with one_line_when_edited(base, MANIFEST):
+            made_of["base"] = read_json(base / MANIFEST)[WEIGHTS]
     elif parts.config.base and checkpoint:  # the base that the run did start from may have been deleted since
         with one_line_when_edited(checkpoint, RUN):
             made_of["base"] = read_json(checkpoint / RUN)["made_of"]["base"]
@@ -280,15 +290,15 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
             "remove the run's folder to train it on the changed data."
         )
-    if gone := checkpoints.not_kept(folder, config.keep_steps):
+    if gone := not_kept(folder, config.keep_steps):
         raise UserError(
             f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
             "the folder, and the same command trains it again."
         )
     if missing := missing_decodings(record.config, plain(config.extra_decodings)):
         say(f"{record_path}: this run is finished; decoding it also by {', '.join(missing)}.")
-        if checkpoints.is_first():
-            from ntl.training.predictor import add_extra_decodings  # here, because it imports torch
+        if is_first():
+            from ntl.decoding.predictor import add_extra_decodings  # here, because it imports torch
 
             add_extra_decodings(record_path, {name: config.extra_decodings[name] for name in missing}, say)
             for line in _compared(config, read_record(record_path), folder):

@@ -16,34 +16,25 @@ from torch.utils.data import StackDataset
 from transformers import EvalPrediction, PrinterCallback, Trainer, TrainerState
 
 from ntl.config.trainer import TORCH_OPTIMIZERS, is_decoded
+from ntl.decoding.predictions import decode_validation
 from ntl.losses import JointLoss
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.losses.sums import DIAGNOSTICS, FLAT, HEAD, diagnostic_means, means
+from ntl.runs.folder import DATA, KEEP, RUN, STATE, WEIGHTS, latest_complete, prune, read_json, write_manifest
+from ntl.runs.parts import RunParts
 from ntl.system.errors import Diverged, UserError, one_line_when_edited
 from ntl.training.batches import INDEX, CollateNumbered, EpochSampler, micro_batches
 from ntl.training.callbacks import SaveAt, training_arguments
-from ntl.training.checkpoints import (
-    DATA,
-    KEEP,
-    METERS,
-    RUN,
-    STATE,
-    WEIGHTS,
-    latest_complete,
-    prune,
-    read_json,
-    write_manifest,
-)
-from ntl.training.decode import decode_validation
-from ntl.training.parts import RunParts
+from ntl.training.objective import build_masking, build_objective
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
-# Sums at the end of those of a step or an example, of an objective that has them.
+# How many diagnostic sums follow the losses of a step or an example, of an objective that has them.
 NUM_DIAGNOSED = len(DIAGNOSTICS) + 1
 EVALUATION_TIMES = (
     *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
     "eval_model_preparation_time",  # of a model that was not trained
 )
+METERS = "meters.json"  # in a checkpoint: what a resumed run goes on counting from
 # What transformers calls to read files of a checkpoint.
 READERS = {
     "_load_from_checkpoint": f"{WEIGHTS}, {METERS} or {STATE}",
@@ -60,7 +51,7 @@ class ObjectiveTrainer(Trainer):
 
     The total of the loss is divided by counts that the trainer passes to the forward. With ``normalization=step`` they
     are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
-    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.checkpoints.describe``), and
+    is divided by its own counts. ``run`` is stored in each checkpoint (``ntl.training.resume.describe``), and
     ``started`` is ``time.monotonic()`` at the start of this process' work on the run.
     """
 
@@ -77,7 +68,7 @@ class ObjectiveTrainer(Trainer):
         callbacks: Sequence[Any] = (),
         started: float | None = None,
     ) -> None:
-        config, objective, train = parts.config.trainer, parts.objective(), parts.encoded("train")
+        config, objective, train = parts.config.trainer, build_objective(parts), parts.encoded("train")
         if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
@@ -87,7 +78,14 @@ class ObjectiveTrainer(Trainer):
         own_cache = getattr(parts.model.config, "use_cache", None)
         super().__init__(
             model=objective,
-            args=training_arguments(parts.config, checkpoints, sorted(parts.model._no_split_modules or ())),
+            args=training_arguments(
+                config,
+                checkpoints,
+                parts.device,
+                seed=parts.config.seed,
+                watch=parts.config.objective.watch,
+                layers=sorted(parts.model._no_split_modules or ()),
+            ),
             train_dataset=StackDataset(train, range(len(train))),  # pyright: ignore[reportArgumentType]
             eval_dataset=parts.encoded("validation").first(config.eval_rows),
             data_collator=CollateNumbered(parts.collator, parts.collate_training),
@@ -103,7 +101,7 @@ class ObjectiveTrainer(Trainer):
         self.parts, self.config, self.run = parts, config, run or {}
         self.saves = SaveAt(parts.config.keep_steps, config.best if config.max_steps else "", config.early_stopping)
         self.add_callback(self.saves)
-        self.masking = parts.masking()
+        self.masking = build_masking(parts)
         # This rank's steps since the loss was last known to be finite, and the losses of their batches, which stay on
         # their device, so that recording them does not wait for the GPU.
         self.recent: list[tuple[int, list[torch.Tensor]]] = []
@@ -179,9 +177,9 @@ class ObjectiveTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         objective = self._objective()
-        step, each = self.state.global_step, self.state.logging_steps
+        step, every = self.state.global_step, self.state.logging_steps
         # Whether the step ends with a log line.
-        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % each == 0
+        objective.diagnosing = self.args.logging_strategy == "steps" and (step + 1) % every == 0
         objective.progress = step / self.args.max_steps
         joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
@@ -191,7 +189,7 @@ class ObjectiveTrainer(Trainer):
         if self.config.normalization == "micro_batch":
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
-            # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
+            # DDP and FSDP average the ranks' gradients; the counts are already of all ranks.
             loss = loss * self.args.world_size
         self.recent[-1][1].append(loss.detach())
         tokens = inputs["attention_mask"].sum()
@@ -207,20 +205,20 @@ class ObjectiveTrainer(Trainer):
         return examples, tokens
 
     def wall_time(self) -> float:
-        """Return the seconds of this process plus those of the earlier ones up to the checkpoint resumed from."""
+        """Return the seconds of this process and of the earlier ones up to the checkpoint resumed from."""
         return self.seconds_before + time.monotonic() - self.started
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        places, found = [], []
+        indices, sums = [], []
         for chosen, part in micro_batches(self._prepare_inputs(inputs), self.config.max_tokens_per_batch):
             with torch.no_grad(), self.compute_loss_context_manager():
                 joint: JointLoss = model(**part)
-            values = torch.stack([each.double() for each in joint.flat], dim=1)
+            values = torch.stack([loss.double() for loss in joint.flat], dim=1)
             if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
                 values = torch.cat([values, diagnosed.double()], dim=1)
-            places.append(chosen)
-            found.append(values)
-        rows = torch.cat(found)[torch.cat(places).argsort()]
+            indices.append(chosen)
+            sums.append(values)
+        rows = torch.cat(sums)[torch.cat(indices).argsort()]
         return None, rows, rows[:, :1]
 
     def _evaluation_metrics(self, prediction: EvalPrediction) -> dict[str, float]:

@@ -10,8 +10,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ntl.models.lora import LORA, merged_state, trained_state
+from ntl.runs.folder import WEIGHTS
 from ntl.system.errors import one_line_when_edited
-from ntl.training.checkpoints import WEIGHTS
 
 ADAPTERS = "trained.safetensors"
 
@@ -50,7 +50,7 @@ def load_model(model: Any, folder: Path) -> None:
 def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
     # Some architectures, such as mixtures of experts, are saved under the names of their published checkpoints.
     # FSDP replaces the class of a sharded model with a subclass; this is the original class.
-    model_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
+    model_class = next(base for base in type(model).__mro__ if not issubclass(base, FSDPModule))
     settings = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
     loaded, info = model_class.from_pretrained(folder, **settings)
     if info["missing_keys"]:  # they would stay random

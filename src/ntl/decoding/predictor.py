@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,17 +15,29 @@ from ntl.config.validation import NUMERIC, PLAIN, unfit_for_chat
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
 from ntl.data.prepared import Prepared
+from ntl.decoding.batches import too_long
+from ntl.decoding.checks import check_decodings, check_lengths, check_scales, max_new_tokens, splits_of
+from ntl.decoding.extra import decode_extra
+from ntl.decoding.predictions import calibrate, decode_examples, decode_splits, header_of, predictions_name
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
+from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
 from ntl.results.record import RECORD, pack_errors
+from ntl.runs.folder import (
+    CHECKPOINTS,
+    best_step,
+    check_data,
+    checkpoint_at,
+    is_complete,
+    latest_complete,
+    only_one,
+    step_of,
+)
+from ntl.runs.parts import RunParts, Say
 from ntl.system.errors import UserError, one_line_when_full
-from ntl.training import checkpoints, decode
-from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
-from ntl.training.parts import RunParts, Say
-from ntl.training.readings import decode_extra
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -57,19 +68,17 @@ def restore(
 ) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
-    If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the data must be
-    that of the run.
+    If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the run must
+    have been trained on this data.
 
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config, best = run_config(folder, overrides), best_step(folder)
-    checkpoint, damaged = (
-        (checkpoint_at(folder, best), []) if best else checkpoints.latest_complete(folder / CHECKPOINTS)
-    )
+    checkpoint, damaged = (checkpoint_at(folder, best), []) if best else latest_complete(folder / CHECKPOINTS)
     if checkpoint is None:
-        found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
-        raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
-    if best and not checkpoints.is_complete(checkpoint):
+        there = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
+        raise UserError(f"{folder}: {there}; train it again: its config is in config.yaml.")
+    if best and not is_complete(checkpoint):
         raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
     config.tokenizer.path, config.model.path = str(folder / "tokenizer"), str(checkpoint)
     config.model.pretrained, config.model.dropout = True, None  # as its config.json has it
@@ -92,21 +101,19 @@ def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfi
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
-    decode.check_decodings(parts, {f"extra_decodings.{name}": each for name, each in decodings.items()})
+    check_decodings(parts, {f"extra_decodings.{name}": decoding for name, decoding in decodings.items()})
     record = read_record(record_path)
     if step_of(checkpoint) != record.scored_step:
         raise UserError(
             f"{folder}: its record is of step {record.scored_step}, and the newest whole checkpoint is "
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
-    config = {
-        **record.config,
-        "extra_decodings": {**record.config.get("extra_decodings", {}), **plain(dict(decodings))},
-    }
+    extra = {**record.config.get("extra_decodings", {}), **plain(dict(decodings))}
     metrics, errors = decode_extra(parts, decodings, folder)
-    packed = {key: pack_errors(each) for key, each in errors.items()}
-    found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **packed}}
-    write_record(record_path, replace(record, config=config, **found), overwrite=True)
+    record.config = {**record.config, "extra_decodings": extra}
+    record.metrics |= metrics
+    record.errors |= {key: pack_errors(of) for key, of in errors.items()}
+    write_record(record_path, record, overwrite=True)
 
 
 def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
@@ -127,13 +134,13 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
         is_own = not more and plain(config.decoding) == plain(own.decoding)
         given = {word.removeprefix("decoding.") for word in overrides if word.startswith("decoding.")}
         named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
-        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *named, *more))
+        path = folder / (PREDICTIONS if is_own else predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
-        splits = decode.splits_of(parts, config.decoding)
-        decode.check_lengths(parts, splits if elsewhere else ())
-        decode.check_decodings(parts, {"decoding": config.decoding})
-        decode.decode_splits(parts, splits, path)
+        splits = splits_of(parts, config.decoding)
+        check_lengths(parts, splits if elsewhere else ())
+        check_decodings(parts, {"decoding": config.decoding})
+        decode_splits(parts, splits, path)
     say(f"Predictions: {path}")
     return path
 
@@ -180,7 +187,7 @@ def of_run(
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(config.dataset, parts.data_dir).find():
-        limit = decode.max_new_tokens(parts)
+        limit = max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
@@ -198,25 +205,25 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
     """
 
     def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:  # those that decide an answer, or its error
-        return {"interval_scale": "linear"} | {key: each for key, each in settings.items() if key not in NO_ANSWER}
+        return {"interval_scale": "linear"} | {key: value for key, value in settings.items() if key not in NO_ANSWER}
 
     decoding = parts.config.decoding
     scale = decoding.interval_scale
     named = [] if scale == "linear" else [f"interval_scale={scale}"]
     if parts.config.dataset.answers not in NUMERIC:
         raise UserError("--interval: answers of this run are not one number each, so have no intervals; leave it out.")
-    kept = folder / decode.predictions_name(decoding, *named, "calibration", *more)
-    for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding, *named), kept]:
+    kept = folder / predictions_name(decoding, *named, "calibration", *more)
+    for path in [kept] if more else [folder / PREDICTIONS, folder / predictions_name(decoding, *named), kept]:
         header = read_predictions(path)[0] if path.is_file() else {}
         of_each = header.get("calibration", {}).get("one_of_each")  # older ones are of all rows
         if of_each and deciding(header["decoding"]) == deciding(plain(decoding)):
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
-    decode.check_scales(parts, {"decoding.interval_scale": scale})
+    check_scales(parts, {"decoding.interval_scale": scale})
     parts.say(f"Calibrating intervals by validation answers, once: {kept}")
-    found = decode.calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
-    write_predictions(kept, decode.header_of(parts, decoding) | {"calibration": found.header}, [])
-    return found
+    calibration = calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
+    write_predictions(kept, header_of(parts, decoding) | {"calibration": calibration.header}, [])
+    return calibration
 
 
 def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: bool = False) -> Loaded:
@@ -270,32 +277,25 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
         rows, parts.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED, chat=loaded.chat
     )
     positions = getattr(parts.model.config, "max_position_embeddings", None)
-    # The last generated token is not an input; a question to an encoder has positions of its own.
-    room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
-    most = min(loaded.most, room)
     if positions is not None and not decoder_only and loaded.limit > positions:
         raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")
-    for number, example in enumerate(examples, 1):
-        if (length := len(example["question_ids"])) > most:
-            raise UserError(
-                f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
-                f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
-            )
+    if lacks_room := too_long(examples, parts.model, loaded.limit, loaded.most):
+        raise UserError(f"question {lacks_room}; shorten it, or lower decoding.max_new_tokens.")
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
-    found = decode.decode_examples(parts, decoding, examples, "questions", **options)
-    if doubtful := sum(answer.about.get("represented", 1.0) < decode.COVERED for answer in found):
+    answers = decode_examples(parts, decoding, examples, "questions", **options)
+    if doubtful := sum(answer.about.get("represented", 1.0) < COVERED for answer in answers):
         parts.say(
-            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {decode.COVERED} of "
+            f"{doubtful:,} of {len(answers):,} answers: the numbers that were found hold less than {COVERED} of "
             "the probability, and the answer is that of a part of it."
         )
-    told: list[dict[str, Any]] = [
-        {"question": question, "answer": each.text, **each.about}
-        for question, each in zip(questions, found, strict=True)
+    lines: list[dict[str, Any]] = [
+        {"question": question, "answer": answer.text, **answer.about}
+        for question, answer in zip(questions, answers, strict=True)
     ]
-    for line in told if interval else ():
+    for line in lines if interval else ():
         line.pop("interval", None)
         number = RULES["default"].extract(line["answer"])
         if number is not None and (ends := loaded.calibration.interval(interval, float(number), line.get("sd"))):
             line.update(interval=ends, level=interval)
-    return told
+    return lines

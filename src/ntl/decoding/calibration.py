@@ -8,15 +8,17 @@ Shape suffixes: K number tokens, N number labels, B bins of confidence.
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from ntl.decoding.likelihood import teacher_forced
+from ntl.decoding.predictor import restore
 from ntl.losses.cdf import crps_rows
 from ntl.losses.rows import IGNORE_INDEX, NumberRows, number_rows
+from ntl.numbers import NumberVocabulary
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
-from ntl.training.parts import RunParts
-from ntl.training.predictor import restore
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
@@ -73,26 +75,19 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
     if run.config.model.head != "lm":
         raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
-    found = {}
+    scores = {}
     for split in run.dataset.test_splits:
         rows = _number_rows(run, split)
         if not len(rows.tokens_N):
             raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
         digits = digit_probabilities(rows)
-        found[split] = calibration(rows) | ({} if digits is None else {"digits": digits})
-    return found
+        scores[split] = calibration(rows) | ({} if digits is None else {"digits": digits})
+    return scores
 
 
 def _number_rows(run: RunParts, split: str) -> NumberRows:
-    examples, size = run.encoded(split), run.config.trainer.eval_batch_size
-    model: Any = run.model.eval()
-    vocab: Any = run.number_vocab()
-    parts = []
-    for start in range(0, len(examples), size):
-        batch = run.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
-        labels, _ = batch.pop("labels"), batch.pop("loss_weights", None)
-        with torch.no_grad():
-            logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
-        parts.append(number_rows(logits.float().cpu(), labels, vocab.to("cpu"), IGNORE_INDEX))
+    vocab = cast(NumberVocabulary, run.number_vocab()).to("cpu")
+    batches = teacher_forced(run, run.encoded(split))
+    parts = [number_rows(logits.cpu(), labels.cpu(), vocab, IGNORE_INDEX) for logits, labels in batches]
     logits, tokens, targets = map(torch.cat, zip(*(rows[:3] for rows in parts), strict=True))
     return parts[0]._replace(logits_NK=logits, tokens_N=tokens, targets_N=targets)

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from ntl.config import compose
+from ntl.decoding.calibration import COLUMNS, calibration, digit_probabilities
+from ntl.decoding.predictor import of_run
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.losses.rows import number_rows
 from ntl.numbers import NumberVocabulary
 from ntl.results import read_record
 from ntl.system.errors import UserError
-from ntl.training.calibration import COLUMNS, calibration, digit_probabilities
-from ntl.training.predictor import of_run
 from ntl.training.train import train
 
 EXTRA = [

@@ -14,17 +14,17 @@ from transformers import AutoTokenizer
 from ntl.config import UserError, compose, run_id
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
-from ntl.decoding import point
+from ntl.decoding import point, predictions
 from ntl.decoding.batches import Answer
+from ntl.decoding.checks import EXTRA_TOKENS, check_lengths, max_new_tokens
+from ntl.decoding.extra import decode_extra
+from ntl.decoding.likelihood import answer_bits
+from ntl.decoding.predictions import decode_splits
+from ntl.decoding.predictor import restore
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import Run, to_make
 from ntl.results import read_record
-from ntl.training import decode
-from ntl.training import decode as module
-from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
-from ntl.training.parts import RunParts
-from ntl.training.predictor import restore
-from ntl.training.readings import answer_bits, decode_extra
+from ntl.runs.parts import RunParts
 from ntl.training.train import train
 
 
@@ -40,7 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         labels = [example["answer_ids"].tolist()[:-1] for example in arguments["examples"]]
         return [Answer("1" if index % 2 == 0 else "", label) for index, label in enumerate(labels)]
 
-    monkeypatch.setattr(module, "decode", decode)
+    monkeypatch.setattr(predictions, "decode", decode)
     return seen
 
 
@@ -92,7 +92,7 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
     prompts.clear()
     for name in ("expectation", "median"):
         decode_splits(made, ["test"], alone := tmp_path / f"{name}.jsonl", extra[name])
-        assert read_predictions(alone) == read_predictions(tmp_path / decode.predictions_name(extra[name]))
+        assert read_predictions(alone) == read_predictions(tmp_path / predictions.predictions_name(extra[name]))
     assert sum(prompts) == 2 * total
     extra["median"].num_beams = 3
     decode_splits(made, ["test"], alone, extra["median"], searches)
@@ -102,7 +102,7 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
 def test_bits_of_the_right_answer(parts) -> None:
     """-log2 of its tokens' probabilities, one by one, with the end token; of validation, of an evaluation's rows."""
     made = parts("trainer.eval_rows=5", "trainer.eval_batch_size=4")
-    found = answer_bits(made, ["validation", "test"])
+    found = answer_bits(made, {split: predictions.decoded_examples(made, split) for split in ("validation", "test")})
     for split, count in (("validation", 5), ("test", len(made.rows("test")))):
         bits = []
         for index in range(count):
@@ -228,8 +228,8 @@ def test_a_distribution_is_scored_against_that_of_the_raters(
     folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scored: list[tuple[Any, Any, list[float]]] = []
-    real = decode.crps
-    monkeypatch.setattr(decode, "crps", lambda *given: scored.append(given) or real(*given))
+    real = predictions.crps
+    monkeypatch.setattr(predictions, "crps", lambda *given: scored.append(given) or real(*given))
     words = ["model=gpt2_tiny", "dataset=sentiment", "decoding=expectation", "decoding.num_beams=20", *FEW, *folders]
     record_path = train(compose(words))
     metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))

@@ -1,4 +1,4 @@
-"""A run's folder: its lock, its checkpoints, and which one a run resumes or starts from. Nothing here imports torch.
+"""A run's folder: its lock, and its checkpoints. Nothing here imports torch.
 
 A checkpoint is *complete* (whole) if it has a manifest and every file that the manifest names is unchanged.
 """
@@ -11,37 +11,28 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
-from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import Timeout
 
-from ntl.config import Config
 from ntl.config.folders import RESULTS
-from ntl.config.identity import identity_fields
-from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
-from ntl.results.match import leaves
 from ntl.results.record import RECORD, run_record
 from ntl.system.errors import Busy, UserError, one_line_when_edited, redact
 from ntl.system.files import is_locked, lock, sha256_changes, sha256_of, sync, write_atomically
 
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
-METERS = "meters.json"  # what a resumed run goes on counting from (``ntl.training.trainer``)
 DATA = "data.json"  # sha256 of each data file that the run is trained on
-RUN = "run.json"  # ``describe``
+RUN = "run.json"  # what ``ntl.training.resume`` compares
 STATE = "trainer_state.json"
 WEIGHTS = "model.safetensors"
 # Marks a checkpoint that is never pruned, because other runs start from its weights (``keep_steps``).
 KEEP = "keep"
-STEP = re.compile(r"checkpoint-([0-9]+)")
 # Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
 BASES = RESULTS / "bases"
-# Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
-ENDLESS = ("plateau", "constant")
-MAX_STEPS = "trainer.max_steps"
+STEP = re.compile(r"checkpoint-([0-9]+)")
 # What launchers set, as it is without one.
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"}
 
@@ -63,8 +54,8 @@ def is_first() -> bool:
 
 
 def _launched(name: str) -> int:
-    given = [f"{each}={os.environ[each]}" for each, value in ALONE.items() if os.environ.get(each, value) != value]
-    if given and (lost := [each for each in (*ALONE, "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(each)]):
+    given = [f"{key}={os.environ[key]}" for key, value in ALONE.items() if os.environ.get(key, value) != value]
+    if given and (lost := [key for key in (*ALONE, "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(key)]):
         raise UserError(
             f"{', '.join(given)}: set in the environment as torchrun sets it, but without {', '.join(lost)}; run "
             f"`unset {' '.join(ALONE)}` for a single process, or start several by torchrun."
@@ -166,6 +157,12 @@ def check_data(folder: Path, files: Mapping[str, str]) -> None:
         )
 
 
+def remove_parts(folder: Path) -> None:
+    """Remove the unfinished files of killed processes from a folder in which no other process is writing."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
 # ---- the checkpoints of a run
 
 
@@ -229,114 +226,7 @@ def best_step(folder: Path) -> int | None:
     return record.scored_step if record and "best" in record.model else None
 
 
-# ---- where a run resumes
-
-
-def describe(config: Config, name: str) -> dict[str, Any]:
-    """Describe a run, for its checkpoints: its id, all settings that affect its result, and its number of ranks.
-
-    ``ntl.training.train`` adds ``made_of``, the sha256 of the tokenizer and of the weights that the run started from,
-    and ``bf16``.
-    """
-    # Through JSON, so that it compares equal to a description that was read back.
-    return json.loads(json.dumps({"id": name, "config": identity_fields(config), "processes": processes()}))
-
-
-def checkpoint_for(config: Config, folder: Path) -> Path | None:
-    """Return the checkpoint that the run of ``folder`` resumes from, or None if it starts from the beginning.
-
-    UserError: ``config.resume`` is not a complete checkpoint, or the checkpoint belongs to another run, was written by
-    another number of processes, or the best one before it is not there.
-    """
-    if config.resume == "never":
-        return None
-    if config.resume == "auto":
-        checkpoint, damaged = latest_complete(folder / CHECKPOINTS)
-        for each in damaged:
-            say(f"{each}: damaged or incomplete; skipped.")
-    else:
-        checkpoint = Path(config.resume)
-        if not (is_complete(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed
-            raise UserError(f"resume={checkpoint}: no complete checkpoint; give one like outputs/ID/checkpoints/NAME.")
-    if checkpoint:
-        with one_line_when_edited(checkpoint, f"{STATE} or {RUN}"):
-            _check_same_run(checkpoint, config, folder)
-    return checkpoint
-
-
-def _check_same_run(checkpoint: Path, config: Config, folder: Path) -> None:
-    state, before, now = read_json(checkpoint / STATE), read_json(checkpoint / RUN), describe(config, folder.name)
-    step, trainer, history = index(state["global_step"]), config.trainer, state["log_history"]
-    index(max((each["step"] for each in history), default=0))  # each has one, by which it is found
-    if step > trainer.max_steps:
-        raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
-    if step_of(checkpoint) not in (-1, step):
-        raise UserError(f"{checkpoint}: its state is that of step {step}; give the folder the name checkpoint-{step}.")
-    changed = _differences(before["config"], now["config"])
-    if MAX_STEPS in changed and _is_on_the_way(step, before["config"], config):
-        del changed[MAX_STEPS]
-    if changed:
-        why = f" (a run of {trainer.max_steps} steps never has this state)" if {*changed} == {MAX_STEPS} else ""
-        raise UserError(
-            f"{checkpoint}: a checkpoint of another run, {before['id']}: {_listed(changed)}{why}; give one of this run "
-            "by resume=, or start over with resume=never."
-        )
-    if before["processes"] != now["processes"]:
-        raise UserError(
-            f"{checkpoint}: written by {before['processes']} processes, but this run has {now['processes']}, "
-            f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
-            "start over with resume=never."
-        )
-    best = best_of(history, trainer.best if trainer.max_steps else "").step
-    if best not in (None, step) and not is_complete(at_best := checkpoint_at(folder, best)):
-        raise UserError(
-            f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where {checkpoint} "
-            "comes from, or start over with resume=never."
-        )
-
-
-def _is_on_the_way(step: int, before: Mapping[str, Any], config: Config) -> bool:
-    """Return whether a run of ``config`` also reaches this state, although its max_steps differs from ``before``."""
-    # At step 0, of a run that trained nothing, there is no optimizer; warmup_ratio is a share of max_steps.
-    if not step or config.trainer.schedule not in ENDLESS or config.trainer.warmup_ratio:
-        return False
-    every = config.trainer.eval_steps
-    is_last = step == before.get("trainer", {}).get("max_steps", TrainerConfig.max_steps)
-    # Every run evaluates at its last step, which draws random numbers and updates a plateau schedule.
-    return not (is_last and every and step % every)
-
-
-def check_start(checkpoint: Path, made_of: Mapping[str, str], bf16: bool) -> None:
-    """Raise ``UserError`` for another tokenizer, other initial weights (name -> sha256), or another precision."""
-    with one_line_when_edited(checkpoint, RUN):
-        before = read_json(checkpoint / RUN)
-        how = sha256_changes(before.get("made_of", made_of), made_of)
-    if how:
-        raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
-    if before.get("bf16", bf16) is not bf16:
-        there, here = ("float32", "bfloat16") if bf16 else ("bfloat16", "float32")
-        raise UserError(
-            f"{checkpoint}: trained in {there}, and with trainer.bf16=auto this device computes in {here}; go on with "
-            "such a device, or start over with resume=never."
-        )
-
-
-def _differences(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
-    """Return name -> (before, now) of each setting that differs; a setting that is missing has its default."""
-    old, new = ({name: value for name, value in leaves(each).items() if value != {}} for each in (before, now))
-    return {name: (old.get(name), new.get(name)) for name in {*old, *new} if old.get(name) != new.get(name)}
-
-
-def _listed(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    def shown(value: Any) -> str:
-        return "its default" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-    return ", ".join(
-        f"{name} is {shown(old)} there and {shown(new)} here" for name, (old, new) in sorted(changed.items())
-    )
-
-
-# ---- the weights that a run starts from
+# ---- the weights that other runs start from
 
 
 def find_base(base: str, *folders: Path) -> Path | None:
@@ -356,40 +246,3 @@ def publish_base(checkpoint: Path, bases: Path) -> Path:
         shutil.copyfile(path, target / path.name)
     write_manifest(target)
     return target
-
-
-def base_for(config: Config) -> Path:
-    """Return the checkpoint whose weights a run with ``base`` starts from: its own, or else a published one.
-
-    UserError: there is no complete checkpoint at that step, or its run has another model, tokenizer or heads.
-    """
-    if not (checkpoint := find_base(config.base, Path(config.output_dir), BASES)):
-        name, _, step = config.base.rpartition("@")
-        folder = Path(config.output_dir) / name
-        again = "remove its folder and train it again" if (folder / RECORD).is_file() else "train that run first"
-        raise UserError(
-            f"base={config.base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
-            f"with keep_steps=[{step}]. scripts/reproduce.py trains the bases of its tables itself."
-        )
-    with one_line_when_edited(checkpoint, RUN):
-        before, now = map(_weights_of, (read_json(checkpoint / RUN)["config"], describe(config, "")["config"]))
-    if changed := _differences(before, now):
-        remedy = "name a run whose weights fit"
-        if now["objective"] and not before["objective"]:
-            remedy += f", or leave base= out and use model=hf model.path={checkpoint}, which adds the heads"
-        raise UserError(f"base={config.base}: its run has other weights: {_listed(changed)}; {remedy}.")
-    return checkpoint
-
-
-def _weights_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide which weights there are; defaults are not stored."""
-    objective = config.get("objective", {})
-    named = ("name", "heads", "kind", "variant", "keep_depth") if objective.get("name") == "mtp" else ()
-    heads = {key: objective[key] for key in named if key in objective}
-    return {"model": config.get("model", {}), "tokenizer": config.get("tokenizer", {}), "objective": heads}
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove the unfinished files of killed processes from a folder in which no other process is writing."""
-    for part in folder.glob(".*.part"):
-        part.unlink(missing_ok=True)

@@ -68,7 +68,7 @@ def parts(small: Callable[..., Config]) -> Callable[..., Any]:
     """``parts(*overrides)``: the parts of the run of this command line, which print nothing."""
 
     def make(*overrides: str, say: Callable[[str], object] = lambda line: None, **options: str) -> Any:
-        from ntl.training.parts import RunParts
+        from ntl.runs.parts import RunParts
 
         return RunParts(small(*overrides, **options), say=say)
 

@@ -1,24 +1,19 @@
-"""The parts of a run, each built from its config: data set, tokenizer, model, objective and trainer."""
+"""The data set, the tokenizer and the model of a run, each built from its config on first use."""
 
-import ctypes
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-import torch
 from datasets import disable_progress_bars
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.loss import ExpectedErrorConfig, RegressionConfig
 from ntl.config.model import gguf_file, source, tokenizer_source
 from ntl.config.targets import locate
 from ntl.config.validation import unfit_for_chat
@@ -29,21 +24,15 @@ from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.prepared import Prepared
 from ntl.data.sets.file import File
 from ntl.data.sets.official import Packaged
-from ntl.decoding.expected_error import expected_error, number_masses
-from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
-from ntl.models.interface import end_ids
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
-from ntl.objectives.masking import Masking, maskable
-from ntl.objectives.next_token import loss_of
-from ntl.objectives.number_heads import scale_targets
 from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import make_once
-from ntl.system.hub import digest, origin, snapshot, weight_files, weights_digest
-from ntl.system.machine import pick_device
+from ntl.system.hub import identity
+from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import add_mask_token
 
@@ -51,8 +40,6 @@ Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
-# Rows that are searched for a token that may be masked.
-ROWS_LOOKED_AT = 64
 
 
 class RunParts:
@@ -214,66 +201,6 @@ class RunParts:
         config = self.config.model
         return identity(source(config), gguf_file(config)) if config.pretrained else {}
 
-    # ---- training
-
-    def objective(self) -> torch.nn.Module:
-        """Build the objective, a module around the model: ``objective(config, model=, loss=, implementation=)``.
-
-        One of a number head has ``weight=`` in place of a loss. Its ``forward(**batch)`` returns a `JointLoss`: scalars
-        in training and one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators
-        of the whole step, sums over its batches of ``count(labels)``: how many labels the base term and the number term
-        count. Where examples have weights, both also get ``loss_weights``. An objective that predicts tokens may keep
-        ``diagnosed``, as `NextToken` does; it is then logged.
-        """
-        vocab, model, loss = self.number_vocab(), cast(Any, self.model), self.config.loss
-        if self.config.trainer.gradient_checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": False})
-        more: dict[str, Any] = {"weight": loss.weight}
-        if vocab:
-            known = {"point_id": self.tokenizer.get_vocab().get("."), "embedding": model.get_output_embeddings().weight}
-            more = {"loss": loss_of(loss, vocab, known), "implementation": loss.implementation}
-        if loss.has_number and loss.squash is None and vocab and vocab.is_wide:
-            self.say(
-                f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
-                f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
-                "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
-            )
-        # Weights that are scored as they are keep the unit that they were trained in.
-        as_it_is = not self.config.trainer.max_steps and hasattr(model.config, "target_mean")
-        if isinstance(self.config.objective, RegressionConfig) and not as_it_is:
-            targets = self.encoded("train").last_values()
-            scale_targets(model.config, self.config.objective, targets, self.say)
-        if isinstance(settings := self.config.objective, ExpectedErrorConfig):
-            tokens = NumberTokens.from_tokenizer(self.tokenizer, end_ids(model, self.tokenizer), self.device)
-            limits = {"num_beams": settings.num_beams, "max_new_tokens": self.encoded("train").about["longest_answer"]}
-            how = {"kind": settings.kind, "outside": settings.outside, "grid": settings.grid or None}
-            error = partial(expected_error, **how)
-            more |= {"tokens": tokens, "masses": partial(number_masses, tokens=tokens, **limits), "error": error}
-        return build(self.config.objective, model=model, **more)
-
-    def masking(self) -> Masking | None:
-        """Build what masks input tokens in training; None if nothing does."""
-        mask, train = self.config.objective.mask, self.encoded("train")
-        if not mask.fraction:
-            return None
-        if mask.copy != "none" and (longest := train.about["longest_answer"] - 1) <= mask.min_answer:
-            raise UserError(
-                f"objective.mask.min_answer={mask.min_answer}: the longest training answer has {longest} tokens, so "
-                "nothing would be masked; lower it, or leave objective.mask.copy out."
-            )
-        vocab, random = cast(NumberVocabulary, self.number_vocab()), mask.variant == "random"
-        allowed = maskable(mask, self.tokenizer, vocab, is_computed=self.config.dataset.is_computed)
-        parts = ("answer_ids",) if mask.copy != "none" else ("question_ids", "answer_ids")
-        first = range(min(len(train), ROWS_LOOKED_AT))
-        if not any(bool(allowed[np.asarray(train[row][part], np.int64)].any()) for row in first for part in parts):
-            raise UserError(
-                f"objective.mask.numbers={mask.numbers} dataset={self.config.dataset.name}: no token of the first "
-                f"{len(first)} training examples may be masked; choose another objective.mask.numbers."
-            )
-        token: Any = None if random else self.tokenizer.mask_token_id
-        length = self.longest_input("train")
-        return Masking(mask, seed=self.config.seed, length=length, maskable=allowed, mask_token_id=token)
-
     def number_vocab(self) -> NumberVocabulary | None:
         """Find the number tokens; None for a model with a number head."""
         # A number head predicts values; its tokenizer does not need number tokens.
@@ -301,28 +228,3 @@ class RunParts:
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
                 f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
             )
-
-
-def identity(name: str, file: str = "") -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder, with its ``origin`` if it says one, or of a cached hub id.
-
-    For a hub id there is the ``commit``. ``file`` is a GGUF file in the folder.
-    """
-    if Path(name).is_dir():
-        return {"sha256": weights_digest(Path(name), file)} | ({"origin": said} if (said := origin(name)) else {})
-    if (folder := snapshot(name)) is None:
-        return {}
-    found = {"commit": folder.name}
-    with suppress(UserError):  # transformers also loads weights that the hub converted, which are on a separate branch
-        found["sha256"] = digest(weight_files(folder))
-    return found
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
-
-    Otherwise every step maps memory for its large tensors anew, which on a CPU can take as long as the arithmetic.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
-        mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

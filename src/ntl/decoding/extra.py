@@ -1,31 +1,47 @@
-"""Extra decodings of one model, the choice among decodings, and the probability of the right answer."""
+"""All scores of a run: by its decoding, by extra ones, by the one that validation chooses."""
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import distributed
-from torch.nn.functional import cross_entropy
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import checked
+from ntl.decoding.checks import splits_of
+from ntl.decoding.likelihood import answer_bits
+from ntl.decoding.predictions import decode_splits, decoded_examples, predictions_name
+from ntl.evaluation import Scores
+from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.metrics import metric_of
-from ntl.losses.rows import IGNORE_INDEX
 from ntl.results.readings import OWN_ERROR
-from ntl.training.decode import decode_splits, decoded_examples, predictions_name, splits_of
-from ntl.training.parts import RunParts
+from ntl.runs.parts import RunParts
 
 # The metrics that a record keeps of extra decodings.
 EXTRA_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
     *("covered", "represented", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape", "unparsable"),
 )
+
+
+def score_run(parts: RunParts, folder: Path) -> Scores | None:
+    """Decode the test splits by the run's decoding and the extra ones, write the predictions, and score them.
+
+    Of several processes, the first one has the scores, and the others None; every rank must call this.
+    """
+    searches: dict[Any, Any] = {}
+    if parts.config.decoding.name == "auto":
+        choose_decoding(parts, folder, searches)
+    splits = splits_of(parts, parts.config.decoding)
+    scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
+    metrics, errors = decode_extra(parts, parts.config.extra_decodings, folder, searches)
+    metrics |= answer_bits(parts, {split: decoded_examples(parts, split) for split in ("validation", *splits)})
+    if scores is not None:
+        scores.metrics.update(metrics)
+        scores.errors.update(errors)
+    return scores
 
 
 def decode_extra(
@@ -51,7 +67,7 @@ def decode_extra(
             if scores := searches.get(path):
                 wanted = [f"{split}/{metric}" for split in splits for metric in EXTRA_METRICS]
                 metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
-                errors |= {f"{split}{at}": each for split, each in scores.errors.items()}
+                errors |= {f"{split}{at}": of_split for split, of_split in scores.errors.items()}
     return metrics, errors
 
 
@@ -61,15 +77,15 @@ def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> 
     It becomes ``config.decoding``, and greedy decoding one of ``extra_decodings``; ``parts.validation_errors`` has the
     errors. An answer without a number counts as if it were the median of the training answers. Ties go to the first.
     """
-    config, error, found = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
+    config, error, errors = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
     decodings = {"greedy": replace(config.decoding, name="greedy"), **config.extra_decodings}
     for name, decoding in decodings.items():
         path = folder / predictions_name(decoding, "validation", name=name)
         if scores := searches.setdefault(path, decode_splits(parts, ["validation"], path, decoding, searches)):
             mine = {key.removeprefix("validation/"): value for key, value in scores.metrics.items()}
             lacking = mine["unparsable"] if error == "mae" else 0.0  # clipped errors count them
-            found[name] = lacking * mine[f"{error}:median"] + (lacking < 1 and (1 - lacking) * mine[error])
-    box = [found]
+            errors[name] = lacking * mine[f"{error}:median"] + (lacking < 1 and (1 - lacking) * mine[error])
+    box = [errors]
     if distributed.is_initialized():
         distributed.broadcast_object_list(box)
     best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
@@ -79,27 +95,3 @@ def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> 
     config.decoding = replace(decodings[best], **intervals)
     config.extra_decodings = config.extra_decodings if best == "greedy" else decodings
     parts.validation_errors = box[0]
-
-
-@torch.no_grad()
-def answer_bits(parts: RunParts, splits: Iterable[str]) -> dict[str, float]:
-    """Bits of the right answer as it is written, its end included, and its mean probability, by split.
-
-    "<split>/bits" and "<split>/probability"; empty where answers are no numbers, or the model has no head over tokens.
-    """
-    if parts.dataset.metrics != "number" or parts.config.model.head != "lm":
-        return {}
-    model: Any = parts.model.eval()
-    size, found = parts.config.trainer.eval_batch_size, dict[str, float]()
-    for split in splits:
-        examples, bits = decoded_examples(parts, split), list[float]()
-        for start in range(0, len(examples), size):
-            batch = parts.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
-            inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
-            labels, _ = inputs.pop("labels"), inputs.pop("loss_weights", None)
-            logits = checked(model(**inputs, use_cache=False).logits.float())
-            nats = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX).sum(-1)
-            bits += (nats.double() / math.log(2)).tolist()
-        if bits:
-            found |= {f"{split}/bits": fmean(bits), f"{split}/probability": fmean(0.5**each for each in bits)}
-    return found

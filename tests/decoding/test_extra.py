@@ -15,17 +15,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ntl.config import compose
 from ntl.config.identity import plain
-from ntl.decoding import NumberReader
+from ntl.decoding import NumberReader, extra
+from ntl.decoding.extra import choose_decoding
+from ntl.decoding.predictions import decode_examples
+from ntl.decoding.predictor import restore, run_config
 from ntl.evaluation.scores import Scores
 from ntl.numbers import parse_number
 from ntl.results import read_record, write_record
 from ntl.results.check_record import check_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.system.errors import Diverged, UserError
-from ntl.training import readings
-from ntl.training.decode import decode_examples
-from ntl.training.predictor import restore, run_config
-from ntl.training.readings import choose_decoding
 from ntl.training.train import train
 
 NONE = math.nan
@@ -54,7 +53,7 @@ def test_the_least_error_of_validation_is_taken(
         known = {"mae": by_name[decoding.name], "mae:median": 8.0, "unparsable": lost}
         return Scores({f"validation/{name}": value for name, value in known.items()})
 
-    monkeypatch.setattr(readings, "decode_splits", scored)
+    monkeypatch.setattr(extra, "decode_splits", scored)
     choose_decoding(made, tmp_path, {})
     chosen = made.config.decoding
     assert (chosen.name, chosen.interval_rows, chosen.interval_scale) == (best, 20, "log")  # whichever is chosen

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ntl.decoding import predictions
+from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.evaluation.interval import conformal_quantile
 from ntl.results import read_record
+from ntl.runs.folder import is_taken, only_one
 from ntl.system.errors import Busy, UserError
-from ntl.training import decode
-from ntl.training.checkpoints import is_taken, only_one
-from ntl.training.predictor import predict
 
 script = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))
 main = script["main"]
@@ -168,8 +168,10 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
     link.symlink_to(finished)
     with only_one(finished), pytest.raises(Busy, match="another process is working on this run"):
         predict(link)
-    write, taken = decode.write_predictions, []
-    monkeypatch.setattr(decode, "write_predictions", lambda *file: (taken.append(is_taken(finished)), write(*file)))
+    write, taken = predictions.write_predictions, []
+    monkeypatch.setattr(
+        predictions, "write_predictions", lambda *file: (taken.append(is_taken(finished)), write(*file))
+    )
     predict(link)
     assert taken == [True]
     assert not is_taken(finished)
