@@ -211,6 +211,8 @@ def test_every_dependency_says_why_and_has_one_range() -> None:
 BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
 # Imported where it is asked for.
 ASKED_FOR = {
+    "regressor.py": "train",
+    "evaluation/compare.py": "report",
     "models/lora.py": "lora",
     "config/model.py": "gguf",
     "config/composition.py": "slurm",
