@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.cli import Parser, report
-from ntl.config.folders import RESULTS
+from ntl.config.folders import FORMER, RESULTS, renamed
 
 # A pattern of old dotted paths -> the present one.
 MOVED = {
@@ -88,13 +88,13 @@ def _of_schema_2(values: Json) -> Json:
     from ntl.config.decoding import DecodingConfig
     from ntl.config.identity import recorded
 
-    given = values["config"]
-    config = from_values(migrate_config(given), values["id"])
+    given = migrate_config(values["config"])
+    config = from_values(given, values["id"])
     usual = vars(DecodingConfig())
-    for name, reading in config.beside.items():
-        for field in fields(reading):  # one that is younger had its default then, or was off: empty, 0 or false
-            if field.name not in {**given["beside"][name], **usual}:
-                setattr(reading, field.name, type(getattr(reading, field.name))())
+    for name, decoding in config.extra_decodings.items():
+        for field in fields(decoding):  # one that is younger had its default then, or was off: empty, 0 or false
+            if field.name not in {**given["extra_decodings"][name], **usual}:
+                setattr(decoding, field.name, type(getattr(decoding, field.name))())
     absent = ["ntl"] * (not config.loss.has_number) + ["ce"] * (config.model.head == "regression")
     series = {name for each in absent for name in (each, f"eval_{each}")}
     kept = {
@@ -117,7 +117,8 @@ def migrate_config(values: Any, path: str = "") -> Any:
         return migrate_loss(values)
     if isinstance(values, Mapping):
         inside = {key: f"{path}.{key}".lstrip(".") for key in values}
-        return {key: migrate_config(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
+        kept = {key: migrate_config(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
+        return kept if path else {FORMER.get(key, key): each for key, each in kept.items()}
     if isinstance(values, list):
         return [migrate_config(each) for each in values]
     if path.rpartition(".")[2] not in ("_target_", "collator"):
@@ -146,7 +147,7 @@ def migrate_loss(values: Any) -> Json:
 
 def _override(word: str) -> str:
     word = re.sub(r"^(\+?)loss\.(base|number)\.options\.", r"\1loss.options.", word)
-    return "loss=squared_error" if word == "loss=mse" else word
+    return "loss=squared_error" if word == "loss=mse" else renamed(word)
 
 
 def _line(values: Json) -> str:

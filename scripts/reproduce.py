@@ -25,7 +25,7 @@ CLOSED = {
     "output_dir": "say outputs=FOLDER.",
     "resume": "leave it out: each run continues from its newest checkpoint.",
     "decoding": f"{NO_PART}, and decode finished runs by scripts/predict.py RUN.",
-    **dict.fromkeys(("beside", "paper_compat", "probe_steps"), f"{NO_PART}."),
+    **dict.fromkeys(("extra_decodings", "paper_compat", "probe_steps"), f"{NO_PART}."),
 }
 SETTINGS = """settings:
   table=NAMES    {tables}; several as 2,3; or all;

@@ -35,9 +35,9 @@ MATHEMATICS = "dataset=mathematics dataset.rows_per_file=20 dataset.test_rows_pe
 RJOKES = "dataset=rjokes dataset.allow_dev_training=true dataset.train_rows=64 dataset.test_rows=8"
 # Every data set, loss, family of models, objective and way of decoding once, as far as few runs can.
 RUNS = {
-    "noisy_numbers": f"{NOISY} {DIGITS} model=gpt2_tiny loss=ntl_crps beside=expectation",
+    "noisy_numbers": f"{NOISY} {DIGITS} model=gpt2_tiny loss=ntl_crps extra_decodings=expectation",
     "multiplication": f"{MULTIPLICATION} {DIGITS} model=gpt2_tiny loss=ntl_mse probe_steps=3",
-    "experts": f"{MULTIPLICATION} {DIGITS} model=granite_moe_tiny loss=ce_digits beside=median",
+    "experts": f"{MULTIPLICATION} {DIGITS} model=granite_moe_tiny loss=ce_digits extra_decodings=median",
     "number_level": f"{MULTIPLICATION} {DIGITS} model=qwen2_tiny loss=ntl_number_level decoding=beam",
     "arithmetic": f"{ARITHMETIC} {DIGITS} loss=gce_ntl_was",
     "default tokenizer": f"{ARITHMETIC} tokenizer=default loss=ntl_was trainer.length_bucketing=true",

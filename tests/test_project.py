@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3089, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 606},
-    **{"config": 2316, "system": 597},
+    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2896, "launch": 1028, "benchmarks": 606},
+    **{"config": 2334, "system": 597},
 }
 MAX_FILES = 142
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

@@ -53,7 +53,7 @@ def words(no_weights: Path) -> Callable[[str, str], list[str]]:
         *([f"model.path={no_weights}"] if group == "model" and name in OF_WEIGHTS else []),
         *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
         *(["objective=mtp"] if name == "speculative" else []),
-        *(["beside=readings"] if name == "auto" and group == "decoding" else []),
+        *(["extra_decodings=all"] if name == "auto" and group == "decoding" else []),
         *(["loss=expected_error"] if (group, name) == ("objective", "expected_error") else []),
         *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),
     ]

@@ -32,13 +32,13 @@ OTHERS = [(group, name) for group, name in CHOICES if f"{group}={name}" not in S
 @pytest.mark.parametrize(("group", "name"), OTHERS)
 def test_every_other_choice_composes_and_names_itself(group: str, name: str, composed, words) -> None:
     config = composed(*words(group, name))
-    if group == "beside":
+    if group == "extra_decodings":
         several = {
             "none": [],
             "points": ["expectation", "median"],
-            "readings": ["digit_median", "expectation", "median"],
+            "all": ["digit_median", "expectation", "median"],
         }
-        assert sorted(config.beside) == several.get(name, [name])
+        assert sorted(config.extra_decodings) == several.get(name, [name])
     elif group not in ("trainer", "experiment", "hydra/launcher"):  # these have no name of their own
         called = {"hf": r"llama_0_\w{8}", "hf_regression": r"llama_0_\w{8}_regression"}.get(name, name)
         assert re.fullmatch(called, getattr(config, group).name)

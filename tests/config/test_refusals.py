@@ -34,8 +34,8 @@ MISFITS = [
     ("dataset=gsm8k dataset.format=chat model=t5_tiny", "dataset.format=chat"),
     # Decodings, the run's own and further ones.
     ("decoding=greedy model=xval_tiny", "decoding=greedy"),
-    ("decoding=auto", "decoding=auto beside"),
-    ("beside=expectation model=rt_tiny", "beside=expectation tokenizer=rt"),
+    ("decoding=auto", "decoding=auto extra_decodings"),
+    ("extra_decodings=expectation model=rt_tiny", "extra_decodings=expectation tokenizer=rt"),
     ("decoding=median dataset=gsm8k", "decoding=median dataset=gsm8k"),
     ("dataset=file dataset.path={ids} dataset.answers=sentence decoding=median", "its answer is a text with a"),
     ("dataset=file dataset.path={ids} dataset.answers=numbers decoding=expectation", "its answer is several numbers,"),

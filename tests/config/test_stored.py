@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.composition import from_values, read_config
-from ntl.config.folders import CONFIG_DIR, choices
+from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.config.model import other_shape
 from ntl.config.targets import locate
+from ntl.results import read_record
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_every_choice_survives(group: str, name: str, composed, written, words) 
 
 @pytest.mark.slow
 def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) -> None:
-    run = written("decoding=beam", "beside=expectation", "beside.expectation.num_beams=7")
+    run = written("decoding=beam", "extra_decodings=expectation", "extra_decodings.expectation.num_beams=7")
     assert read_config(run, ["decoding.num_beams=1"]).decoding.num_beams == 1
     assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
     late = read_config(run, ["decoding.num_beams=2", "decoding=beam"])  # as Hydra: a group, then its settings
@@ -54,7 +55,26 @@ def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) ->
         read_config(run, ["decoding=[greedy,beam]"])
     stored = read_config(run)
     assert stored.output_dir == str(tmp_path)
-    assert (type(stored.beside["expectation"]), stored.beside["expectation"].num_beams) == (type(tree), 7)
+    assert (type(stored.extra_decodings["expectation"]), stored.extra_decodings["expectation"].num_beams) == (
+        type(tree),
+        7,
+    )
+
+
+def test_the_former_name_of_extra_decodings_is_read(composed, written, tmp_path: Path) -> None:
+    """In a command, and in the config and the record of a run: the run, and its id, are the same."""
+    config = composed("extra_decodings=all", "extra_decodings.median.num_beams=7")
+    assert composed("beside=readings", "beside.median.num_beams=7") == config
+    assert composed("beside=[median,expectation]") == composed("extra_decodings=[median,expectation]")
+    path = written("extra_decodings=all", "extra_decodings.median.num_beams=7") / "config.yaml"
+    path.write_text(path.read_text().replace("extra_decodings:", "beside:"))
+    stored = read_config(path.parent)
+    assert (stored.extra_decodings, run_id(stored)) == (config.extra_decodings, run_id(config))
+    line = next(line for line in (RESULTS / "runs" / "arithmetic.jsonl").open() if '"beside":' in line)
+    (tmp_path / "record.json").write_text(line)
+    record = read_record(tmp_path / "record.json")
+    assert "extra_decodings=expectation" in record.overrides
+    assert [*record.config["extra_decodings"]] == ["expectation"]
 
 
 def test_another_data_set_comes_at_the_run_s_scale_and_seed(written) -> None:

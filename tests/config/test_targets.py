@@ -12,7 +12,7 @@ from ntl.config.targets import ROOMS, locate
 from ntl.config.validation import validate
 from ntl.results.spec import load_table_spec
 
-BESIDE = "beside.expectation."
+EXTRA = "extra_decodings.expectation."
 # What reads the file config.yaml of a folder.
 READERS = [read_config, lambda folder: load_table_spec(str(folder / "config.yaml"))]
 
@@ -32,14 +32,14 @@ def _set(config: Any, path: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("path", "target"),
     [
-        *((path, "os.system") for path in (*ROOMS, f"{BESIDE}_target_")),
+        *((path, "os.system") for path in (*ROOMS, f"{EXTRA}_target_")),
         *(("model._target_", target) for target in ("ntl.modelsx.f", "")),
     ],
 )
 def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, tmp_path: Path) -> None:
-    config = composed("beside=expectation", "dataset=noisy_numbers")
+    config = composed("extra_decodings=expectation", "dataset=noisy_numbers")
     _set(config, path, target)
-    shown = path.replace(BESIDE, "decoding.")
+    shown = path.replace(EXTRA, "decoding.")
     message = rf"^{shown}={target}: not in {ROOMS[shown]}, and code from elsewhere is never called; put it there\.$"
     with pytest.raises(UserError, match=message):
         validate(config)
@@ -49,12 +49,12 @@ def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, 
         read_config(tmp_path)
 
 
-NAMES = {"model.name": ["../x", "a/b", ".x", "", "a\nb"], "dataset.name": [""], f"{BESIDE}name": [""]}
+NAMES = {"model.name": ["../x", "a/b", ".x", "", "a\nb"], "dataset.name": [""], f"{EXTRA}name": [""]}
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NAMES.items() for name in names])
 def test_a_name_is_never_a_path(path: str, name: str, composed) -> None:
-    config = composed("beside=expectation", "dataset=noisy_numbers")
+    config = composed("extra_decodings=expectation", "dataset=noisy_numbers")
     _set(config, path, name)
     with pytest.raises(UserError, match="not a plain name of letters, digits") as caught:
         validate(config)

@@ -38,8 +38,8 @@ def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
     finish(two, tmp_path)
     todo = plan_runs([one, two, ["seed=1", *NOISY]], tmp_path)
     assert [run.folder for run in todo] == [tmp_path / run_id(compose(one))]
-    again = plan_runs([[*two, "beside=expectation"], two], tmp_path)  # the larger request of two
-    assert [list(run.config.beside) for run in again] == [["expectation"]]
+    again = plan_runs([[*two, "extra_decodings=expectation"], two], tmp_path)  # the larger request of two
+    assert [list(run.config.extra_decodings) for run in again] == [["expectation"]]
 
 
 def test_bases_come_before_the_runs_that_start_from_them(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
         with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
             train(adapters)
         with pytest.raises(UserError, match="mamba has no cache of keys and values, which it needs"):
-            train(given(folder, "tokenizer=digit", "beside=expectation"))
+            train(given(folder, "tokenizer=digit", "extra_decodings=expectation"))
         return
     merged = stock(train(adapters).parent / "checkpoints" / "checkpoint-3")
     assert merged.num_parameters() == stock(folder).num_parameters()

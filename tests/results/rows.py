@@ -18,7 +18,7 @@ ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", format=".2f")
 
 @cache
 def _composed(*words: str) -> tuple[str, dict[str, Any]]:
-    config = compose([*words, "beside=expectation"])
+    config = compose([*words, "extra_decodings=expectation"])
     return run_id(config), recorded(config)
 
 

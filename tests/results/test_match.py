@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from ntl.config import UserError
-from ntl.results import lacking_readings, table_runs
+from ntl.results import missing_decodings, table_runs
 from ntl.results.match import plan_block, row_records
 from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, RowSpec, ScaleSpec, TableSpec
 
@@ -37,9 +37,9 @@ def test_a_record_belongs_to_the_row_with_its_overrides_whatever_its_name(make_r
 
 def test_a_record_is_decoded_as_its_row_says(make_record) -> None:
     record, columns = make_record("ce", 1, {}), [ColumnSpec("test/mae"), ColumnSpec("test/mae@expectation")]
-    asks = RowSpec(label="CE", overrides=["loss=ce", "beside=expectation"])
+    asks = RowSpec(label="CE", overrides=["loss=ce", "extra_decodings=expectation"])
     assert row_records(plan(asks, columns=columns), [record]) == {1: record}
-    record.config["beside"] = {}
+    record.config["extra_decodings"] = {}
     assert row_records(plan(asks, columns=columns), [record]) == {}
     assert row_records(plan(asks, columns=columns[:1]), [record]) == {1: record}
     assert row_records(plan(RowSpec(label="CE", overrides=["loss=ce", "decoding=beam"])), [record]) == {}
@@ -63,11 +63,11 @@ def test_scales_replace_add_and_select(make_record) -> None:
 
 def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:
     """A setting that is younger than the record had its default in it, or was off."""
-    config = {"beside": {"expectation": {"trim": 0.005, "name": "expectation"}}}
+    config = {"extra_decodings": {"expectation": {"trim": 0.005, "name": "expectation"}}}
     now = {"trim": 0.005, "name": "expectation", "splits": [], "interval_scale": "linear"}
-    assert lacking_readings(config, {"expectation": now}) == []
+    assert missing_decodings(config, {"expectation": now}) == []
     changed = {**now, "splits": ["test"]}, {**now, "trim": 0.1}, {**now, "interval_scale": "log"}
     for other in (*changed, {"name": "expectation"}):
-        assert lacking_readings(config, {"expectation": other}) == ["expectation"]
-    assert lacking_readings(config, {"median": now}) == ["median"]
-    assert lacking_readings({}, {"median": now}) == ["median"]
+        assert missing_decodings(config, {"expectation": other}) == ["expectation"]
+    assert missing_decodings(config, {"median": now}) == ["median"]
+    assert missing_decodings({}, {"median": now}) == ["median"]

@@ -206,7 +206,7 @@ def test_the_run_folder_wins_unless_the_copy_was_read_in_more_ways(tmp_path: Pat
     own = make_record("ce", 1, {"test/mae": 2.0}, id="b")
     write_record(tmp_path / "outputs" / "b" / "record.json", own)
     more = make_record("ce", 1, {"test/mae": 1.0}, id="a")
-    less = replace(more, config={key: value for key, value in more.config.items() if key != "beside"})
+    less = replace(more, config={key: value for key, value in more.config.items() if key != "extra_decodings"})
     write_record(tmp_path / "runs" / "a.json", more)
     write_record(tmp_path / "outputs" / "a" / "record.json", less)
     folders = [tmp_path / "runs", tmp_path / "outputs"]

@@ -53,7 +53,7 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
         record.metrics |= {"test/mae": greedy, "test/mae@expectation": expected, "test/mae:mean": 9.0}
         record.metrics |= {"test/mae:ridge": 0.5, "test/unparsable": lost}
         record.metrics = {"validation/mae": 7.0, **record.metrics}
-        return replace(record, config={**record.config, "beside": {"expectation": {}}})
+        return replace(record, config={**record.config, "extra_decodings": {"expectation": {}}})
 
     def lines(runs: list[RunRecord]) -> list[str]:
         return [" ".join(line.split()) for line in compare_readings(labels(runs), runs)]
@@ -77,7 +77,7 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
     assert lines(runs[:2])[-2].startswith("One or two seeds show no difference")
     alone = lines(runs[::2])
     assert alone[alone.index("difference from all runs, greedy") + 2] == "all runs -50.0% [-50.0, -50.0]"
-    assert compare_readings(["a"], [replace(runs[1], config={**runs[1].config, "beside": {}})]) == []
+    assert compare_readings(["a"], [replace(runs[1], config={**runs[1].config, "extra_decodings": {}})]) == []
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

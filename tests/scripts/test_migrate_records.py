@@ -86,7 +86,8 @@ def test_an_old_record_becomes_the_published_line(tmp_path: Path) -> None:
     (run / "predictions.jsonl").write_text("{}")
     (tmp_path / f"{run.name}.json").write_text(old(json.loads(line)))
     SCRIPT["main"]([str(tmp_path), "--out", str(tmp_path / "runs")])
-    assert (tmp_path / "runs" / "arithmetic.jsonl").read_text() == line
+    present = line.replace('"beside":', '"extra_decodings":').replace('"beside=', '"extra_decodings=')
+    assert (tmp_path / "runs" / "arithmetic.jsonl").read_text() == present
     # The folder of a run stays as it is; what is published is a copy.
     (tmp_path / "copies").mkdir()
     copy = SCRIPT["migrated_run"](run, tmp_path / "copies")

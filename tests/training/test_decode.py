@@ -24,7 +24,7 @@ from ntl.training import decode as module
 from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
 from ntl.training.parts import RunParts
 from ntl.training.predictor import restore
-from ntl.training.readings import answer_bits, decode_additional
+from ntl.training.readings import answer_bits, decode_extra
 from ntl.training.train import train
 
 
@@ -76,10 +76,10 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
         return search(model, inputs, *given, **limits)
 
     monkeypatch.setattr(point, "read_numbers", counted)
-    made = parts("decoding=median", "beside=points", "decoding.batch_size=7")
-    total, searches, beside = len(made.rows("test")), {}, made.config.beside
+    made = parts("decoding=median", "extra_decodings=points", "decoding.batch_size=7")
+    total, searches, extra = len(made.rows("test")), {}, made.config.extra_decodings
     own = decode_splits(made, ["test"], tmp_path / "own.jsonl", searches=searches)
-    found, errors = decode_additional(made, beside, tmp_path, searches)
+    found, errors = decode_extra(made, extra, tmp_path, searches)
     total += len(made.rows("validation"))  # which all read, too
     assert sum(prompts) == total
     assert found["test/mae@median"] == own.metrics["test/mae"]
@@ -91,11 +91,11 @@ def test_decodings_by_number_share_their_searches(parts, tmp_path: Path, monkeyp
     total = len(made.rows("test"))
     prompts.clear()
     for name in ("expectation", "median"):
-        decode_splits(made, ["test"], alone := tmp_path / f"{name}.jsonl", beside[name])
-        assert read_predictions(alone) == read_predictions(tmp_path / decode.predictions_name(beside[name]))
+        decode_splits(made, ["test"], alone := tmp_path / f"{name}.jsonl", extra[name])
+        assert read_predictions(alone) == read_predictions(tmp_path / decode.predictions_name(extra[name]))
     assert sum(prompts) == 2 * total
-    beside["median"].num_beams = 3
-    decode_splits(made, ["test"], alone, beside["median"], searches)
+    extra["median"].num_beams = 3
+    decode_splits(made, ["test"], alone, extra["median"], searches)
     assert sum(prompts) == 3 * total
 
 
@@ -132,7 +132,13 @@ def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
     with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
         check_lengths(parts(f"model.n_positions={needed - 1}"))
     with pytest.raises(UserError, match="noisy_numbers test needs"):  # also for another decoding beside it
-        check_lengths(parts(f"model.n_positions={needed}", "beside=median", f"beside.median.max_new_tokens={needed}"))
+        check_lengths(
+            parts(
+                f"model.n_positions={needed}",
+                "extra_decodings=median",
+                f"extra_decodings.median.max_new_tokens={needed}",
+            )
+        )
 
 
 def test_a_window_that_drafts_do_not_fit_into_is_told_before_training(parts) -> None:
@@ -145,7 +151,7 @@ def test_a_window_that_drafts_do_not_fit_into_is_told_before_training(parts) -> 
         check_lengths(made)
 
 
-@pytest.mark.parametrize("how", ["decoding=expectation", "beside=median"])
+@pytest.mark.parametrize("how", ["decoding=expectation", "extra_decodings=median"])
 def test_a_model_without_the_cache_of_a_decoding_is_told_before_training(how: str, settings) -> None:
     """Also one of random weights."""
     words = [word for word in settings() if not word.startswith("model.")]
@@ -156,30 +162,30 @@ def test_a_model_without_the_cache_of_a_decoding_is_told_before_training(how: st
     assert not (Path(config.output_dir) / run_id(config)).exists()
 
 
-BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
+EXTRA = ("extra_decodings=expectation", "extra_decodings.expectation.num_beams=20")
 
 
 @pytest.mark.slow
 def test_a_finished_run_is_read_again_not_trained_again(
     finished: Path, small, settings, without_times, capsys, second_rank
 ) -> None:
-    run = Run.of([*settings(*BESIDE), f"output_dir={finished.parent}"])
+    run = Run.of([*settings(*EXTRA), f"output_dir={finished.parent}"])
     assert [each.id for each in to_make([run])] == [finished.name]
     weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
     with second_rank():  # the first one decodes for all
         before = (finished / "record.json").read_bytes()
-        assert train(small(*BESIDE)) == finished / "record.json"
+        assert train(small(*EXTRA)) == finished / "record.json"
         assert (finished / "record.json").read_bytes() == before
-    assert train(small(*BESIDE)) == finished / "record.json"
+    assert train(small(*EXTRA)) == finished / "record.json"
     printed = capsys.readouterr().out
     assert "decoding it also by expectation" in printed
     assert "test MAE, mean" in printed  # as a run that had this reading from its start
     assert {path: path.read_bytes() for path in weights} == weights
-    both = train(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
+    both = train(small(*EXTRA, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)
     assert to_make([run]) == []
     assert "finished already" not in capsys.readouterr().out
-    train(small(*BESIDE))
+    train(small(*EXTRA))
     assert "finished already" in capsys.readouterr().out
 
 
@@ -187,7 +193,7 @@ def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, smal
     (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
     before = (finished / "record.json").read_bytes()
     with pytest.raises(UserError, match="its record is of step 12, and the newest whole checkpoint is checkpoint-6"):
-        train(small(*BESIDE))
+        train(small(*EXTRA))
     assert (finished / "record.json").read_bytes() == before
 
 

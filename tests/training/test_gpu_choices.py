@@ -18,7 +18,7 @@ RUN = ["device=cuda", "seed=1", "trainer.max_steps=3", "trainer.batch_size=4", "
 RUN += ["trainer.save_steps=0", "tracking=none"]
 NUMBERS = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=4"]
 # What a decoding needs; the other two come with a model that has a head for them.
-DECODINGS = {"speculative": ["objective=mtp", "objective.heads=2"], "auto": ["beside=points"]}
+DECODINGS = {"speculative": ["objective=mtp", "objective.heads=2"], "auto": ["extra_decodings=points"]}
 CHOICES: dict[str, list[str]] = {
     **{f"loss={name}": [] for name in choices("loss") if name != "squared_error"},  # of the regression models
     **{f"model={name}": [] for name in choices("model") if "tiny" in name},

@@ -18,11 +18,15 @@ from ntl.training.calibration import COLUMNS, calibration, digit_probabilities
 from ntl.training.predictor import of_run
 from ntl.training.train import train
 
-BESIDE = ["beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.interval_rows=12"]
+EXTRA = [
+    "extra_decodings=expectation",
+    "extra_decodings.expectation.num_beams=20",
+    "extra_decodings.expectation.interval_rows=12",
+]
 
 
 def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished: Path, tmp_path: Path, capsys) -> None:
-    folder = train(small("decoding.interval_rows=15", *BESIDE, f"output_dir={tmp_path / 'with'}")).parent
+    folder = train(small("decoding.interval_rows=15", *EXTRA, f"output_dir={tmp_path / 'with'}")).parent
     assert folder.name == finished.name
     record, plain = (read_record(each / "record.json") for each in (folder, finished))
     assert {name: record.metrics[name] for name in plain.metrics} == plain.metrics
@@ -36,7 +40,7 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
     assert represented is not None
     assert covered < represented < 0.9
     assert f"hold {represented:.3f} of the probability" in capsys.readouterr().out
-    assert list(record.config["beside"]) == ["expectation"]
+    assert list(record.config["extra_decodings"]) == ["expectation"]
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (len(header["calibration"]["scores"]), {row["split"] for row in rows}) == (15, {"test"})
     assert "interval_rows" not in read_predictions(finished / "predictions.jsonl")[0]["decoding"]
@@ -44,8 +48,10 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
 
 def test_too_few_validation_rows_are_told_before_a_finished_run_is_decoded_again(small, finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    with pytest.raises(UserError, match=r"beside\.expectation\.interval_rows=8: intervals of 90% need 9 validation"):
-        train(small("beside=expectation", "beside.expectation.interval_rows=8"))
+    with pytest.raises(
+        UserError, match=r"extra_decodings\.expectation\.interval_rows=8: intervals of 90% need 9 validation"
+    ):
+        train(small("extra_decodings=expectation", "extra_decodings.expectation.interval_rows=8"))
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path in before} == before
 
 
@@ -75,18 +81,23 @@ def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsy
 
 
 def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: Path, capsys) -> None:
-    given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "beside=expectation"
-    given = *given, "beside.expectation.interval_rows=30", "beside.expectation.num_beams=2", "trainer.save_steps=1"
+    given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "extra_decodings=expectation"
+    given = (
+        *given,
+        "extra_decodings.expectation.interval_rows=30",
+        "extra_decodings.expectation.num_beams=2",
+        "trainer.save_steps=1",
+    )
     advice = (
         "validation: answers are from 0.001 to 9; decoding.interval_scale=log "
-        "beside.expectation.interval_scale=log makes intervals relative to the answer.\n"
+        "extra_decodings.expectation.interval_scale=log makes intervals relative to the answer.\n"
     )
 
     def validated(first: str) -> None:
         rows = [first, *map(str, range(1, 10))]
         (tmp_path / "v.csv").write_text("question;answer\n" + "".join(f"is it {row};{row}\n" for row in rows))
 
-    for first, group in (("0", "decoding"), ("-0.5", "beside.expectation")):
+    for first, group in (("0", "decoding"), ("-0.5", "extra_decodings.expectation")):
         validated(first)
         line = rf"^{group}\.interval_scale=log: the answer {first} of validation/00000 is not above 0, .*; take"
         with pytest.raises(UserError, match=line):
@@ -109,7 +120,7 @@ def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: 
     assert read_predictions(kept)[0]["calibration"]["scale"] == "log"
     (folder / "predictions.jsonl").unlink()
     of_run(folder, say=print, intervals=True)
-    line = advice.replace(" beside.expectation.interval_scale=log", "")
+    line = advice.replace(" extra_decodings.expectation.interval_scale=log", "")
     assert capsys.readouterr().out.count(line) == 1
 
 
@@ -125,9 +136,9 @@ def told(folder: Path, answer: str, *words: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(compose(told(tmp_path, "0.0011", "beside=points")))
+    train(compose(told(tmp_path, "0.0011", "extra_decodings=points")))
     said = capsys.readouterr().out
-    assert "beside.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it.\n" in said
+    assert "extra_decodings.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it.\n" in said
     assert "median.decimals" not in said
 
 
@@ -137,7 +148,7 @@ def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, capsys: pyte
         (["model=rt_tiny"], "0.0000000000004", "tokenizer=rt: the answer '0.0000000000004' of "),
         (["model=rt_tiny"], "1e-5", "tokenizer=rt: the answer '1e-5' of "),
         (["decoding=expectation"], "-1,234.50", "decoding=expectation: the answer '-1,234.50' of "),
-        (["beside=median"], "1E+05", "beside.median=median: the answer '1E+05' of "),
+        (["extra_decodings=median"], "1E+05", "extra_decodings.median=median: the answer '1E+05' of "),
     ],
 )
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from ntl.system.errors import Diverged, UserError
 from ntl.training import readings
 from ntl.training.decode import decode_examples
 from ntl.training.predictor import restore, run_config
-from ntl.training.readings import choose_reading
+from ntl.training.readings import choose_decoding
 from ntl.training.train import train
 
 NONE = math.nan
@@ -46,7 +46,7 @@ def test_the_least_error_of_validation_is_taken(
 ) -> None:
     """``unparsable`` is the share of greedy answers that are no numbers."""
     by_name = dict(zip(("greedy", "digit_median", "median", "expectation"), errors, strict=True))
-    made = parts("decoding=auto", "beside=readings", "decoding.interval_rows=20", "decoding.interval_scale=log")
+    made = parts("decoding=auto", "extra_decodings=all", "decoding.interval_rows=20", "decoding.interval_scale=log")
 
     def scored(parts: Any, splits: list[str], path: Path, decoding: Any, searches: Any) -> Scores:
         assert splits == ["validation"]
@@ -55,17 +55,17 @@ def test_the_least_error_of_validation_is_taken(
         return Scores({f"validation/{name}": value for name, value in known.items()})
 
     monkeypatch.setattr(readings, "decode_splits", scored)
-    choose_reading(made, tmp_path, {})
+    choose_decoding(made, tmp_path, {})
     chosen = made.config.decoding
     assert (chosen.name, chosen.interval_rows, chosen.interval_scale) == (best, 20, "log")  # whichever is chosen
-    assert made.readings["digit_median"] == by_name["digit_median"]
-    assert ("greedy" in made.config.beside) == (best != "greedy")
+    assert made.validation_errors["digit_median"] == by_name["digit_median"]
+    assert ("greedy" in made.config.extra_decodings) == (best != "greedy")
 
 
 @pytest.mark.usefixtures("no_tables")
 def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[str]) -> None:
     """The record has all readings, and predict.py reads as the run did."""
-    words = ["decoding=auto", "beside=readings", "trainer.max_steps=40"]
+    words = ["decoding=auto", "extra_decodings=all", "trainer.max_steps=40"]
     few = ["dataset.validation_rows=10", "dataset.test_rows=10"]
     path = train(small(*words, *few), words)
     record, printed = read_record(path), capsys.readouterr().out
@@ -74,7 +74,7 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     assert list(found) == ["greedy", "digit_median", "median", "expectation"]
     assert (record.config["decoding"]["name"], run_config(path.parent).decoding.name) == (best, best)
     others = {"digit_median", "median", "expectation", *(["greedy"] if best != "greedy" else [])}
-    assert {*record.config["beside"]} == others
+    assert {*record.config["extra_decodings"]} == others
     assert {key for key in record.errors if key.startswith("test")} == {"test", *(f"test@{name}" for name in others)}
     assert printed.count("decoded validation:") == len(found)
     assert f"decoding=auto: {best.replace('_', ' ')}, by the MAE of validation: greedy " in printed

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import decoding, folders, loss, model, root, trainer
-from ntl.config.folders import GROUPS, choices, literal, own_folders, read_yaml
+from ntl.config.folders import FORMER, GROUPS, choices, literal, own_folders, read_yaml, renamed
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
 from ntl.config.model import check_type, describe_weights
 from ntl.config.registry import checked_kind, loss_choice
@@ -104,12 +104,14 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     One in quotation marks is left as it is, and ``${...}`` is resolved, but not in a template or a pattern. With
     ``sweep`` commas separate values, but not in these. UserError for several choices of a group where one is meant.
     """
+    word = renamed(word)
     key, _, value = word.partition("=")
     name = key.lstrip("+")
     if name == "loss":
         value = ",".join(map(loss_choice, value.split(",")))
         word = f"{key}={value}"
-    is_choice = name in GROUPS and name not in ("beside", "experiment")  # of which several at once make sense
+    takes_several = name in ("extra_decodings", "experiment")
+    is_choice = name in GROUPS and not takes_several
     if is_choice and ("[" in value or ("," in value and not sweep)):
         several = f"{name}={re.sub('[][ ]', '', value)}"
         raise UserError(f"{word}: name one choice; `python train.py -m {several}` trains a run for each.")
@@ -341,10 +343,11 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
     """
     node = OmegaConf.structured(root.Config)
     try:
-        for key, value in values.items():
-            if key == "beside":
-                for name, reading in value.items():
-                    OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))
+        for stored, value in values.items():
+            key = FORMER.get(stored, stored)
+            if key == "extra_decodings":
+                for name, extra in value.items():
+                    OmegaConf.update(node, f"{key}.{name}", _merged("decoding", extra))
             else:
                 merged = _merged(key, value) if isinstance(value, Mapping) else value
                 OmegaConf.update(node, key, merged, merge=merged is value)

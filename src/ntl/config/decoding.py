@@ -11,7 +11,7 @@ class DecodingConfig:
     """Settings of every decoding; `greedy` and `beam` have no others.
 
     Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.validation``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
+    (``ntl.config.validation``). ``drafts``: the heads of multi-token prediction are used, too.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")
@@ -23,7 +23,7 @@ class DecodingConfig:
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
-        0, "Longest answer; 0: in beside as decoding, else as in training, plus some.", "tokens", min=0
+        0, "Longest answer; 0: as in decoding, else as in training, plus some.", "tokens", min=0
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(0, "Validation questions, for intervals of test answers; 0: none.", "rows", min=0)
@@ -34,7 +34,7 @@ class DecodingConfig:
 
 @dataclass
 class AutoConfig(DecodingConfig):
-    """Greedy decoding until a run ends; then that of it and ``beside`` with the least error on validation rows."""
+    """Greedy decoding until a run ends; then greedy or one of ``extra_decodings``, by validation error."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence")
 

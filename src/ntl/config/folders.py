@@ -20,11 +20,13 @@ GROUPS = {
     "trainer": "on one device, or in several processes: ddp, fsdp",
     "scale": "tiny, hour: minutes, an hour of a CPU core; small: a GPU; finetune, real: given weights; paper",
     "decoding": "how answers are decoded",
-    "beside": "further decodings: metrics as test/mae@expectation",
+    "extra_decodings": "further decodings: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
     "experiment": "several of these choices at once",
     "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }
+# A group's former name, which older commands, configs and records have -> the present one.
+FORMER = {"beside": "extra_decodings"}
 # The folder of ``--config-dir``, if there is one.
 own_folders: list[Path] = []
 INTERPOLATION = re.compile(r"(\\*)\$\{")
@@ -47,6 +49,14 @@ def use(folder: Path) -> None:
 def choices(group: str) -> list[str]:
     """The names that ``group=`` accepts."""
     return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))
+
+
+def renamed(override: str) -> str:
+    """The override in the present words: ``beside=readings`` is ``extra_decodings=all``."""
+    key, sign, value = override.partition("=")
+    present = re.sub(r"^(\W*)beside\b", r"\1extra_decodings", key)
+    is_choice = present != key and "." not in key
+    return present + sign + (re.sub(r"\breadings\b", "all", value) if is_choice else value)
 
 
 def literal(value: Any) -> Any:

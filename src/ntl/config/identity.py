@@ -168,7 +168,7 @@ def recorded(config: Any) -> dict[str, Any]:
     values["dataset"] = {key: value for key, value in values["dataset"].items() if (key, value) not in idle.items()}
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
-    for name in ("beside", "base"):
+    for name in ("extra_decodings", "base"):
         if not values[name]:
             del values[name]
     if not values["model"]["lora"]["rank"]:

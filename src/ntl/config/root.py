@@ -97,7 +97,7 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
-    beside: dict[str, DecodingConfig] = setting(dict, "Further decodings, whose metrics are `test/mae@NAME`.")
+    extra_decodings: dict[str, DecodingConfig] = setting(dict, "Further decodings, whose metrics are `test/mae@NAME`.")
     base: str = setting("", "Initial weights: the id of another run, or its settings, then `@` and the step.")
     seed: int = setting(1, "Seed of weights, order and dropout.", min=0, max=2**32 - 1)
     paper_compat: bool = setting(False, "Do as the original code where that is wrong, and print the paper's scores.")

@@ -64,7 +64,7 @@ def about(schema: type) -> dict[str, Mapping[str, Any]]:
 def nested(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """A config and each dataclass in it, with what stands before the names of its settings, such as ``"model.lora."``.
 
-    A decoding in ``beside`` is one of them.
+    A decoding in ``extra_decodings`` is one of them.
     """
     if isinstance(config, dict):
         for key, value in config.items():

@@ -37,13 +37,13 @@ def check_trust(config: Any) -> None:
     """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
     for path, part in nested(config):
         for key, value in vars(part).items():
-            where = f"decoding.{key}" if path.startswith("beside.") else f"{path}{key}"
+            where = f"decoding.{key}" if path.startswith("extra_decodings.") else f"{path}{key}"
             if room := ROOMS.get(where):
                 check_target(value, room, where)
             elif key == "name":
                 check_name(value, where)
-    for name in config.beside:
-        check_name(name, "beside")
+    for name in config.extra_decodings:
+        check_name(name, "extra_decodings")
 
 
 def locate(target: str) -> Any:

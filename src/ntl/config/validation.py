@@ -67,7 +67,7 @@ def _value(config: Any, name: str) -> Any:
 
 def _word(config: Any, name: str) -> str:
     value = _value(config, name)
-    if is_dataclass(value):  # a group, or ``beside.`` and the name of a decoding
+    if is_dataclass(value):  # a group, or ``extra_decodings.`` and the name of a decoding
         return f"{name.partition('.')[0]}={getattr(value, 'name', '')}"
     return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
 
@@ -235,7 +235,7 @@ def _of_the_objective(config: Any) -> Iterator[Rule]:
 
 
 def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
-    """``name`` is ``decoding``, or ``beside.`` and the name of a further one."""
+    """``name`` is ``decoding``, or ``extra_decodings.`` and the name of a further one."""
     decoding, model, data, objective = _value(config, name), config.model, config.dataset, config.objective
     other = "use decoding=greedy or decoding=beam" if name == "decoding" else "leave it out"
     heads = 1 if getattr(objective, "kind", "") == "shared" else getattr(objective, "heads", 1)
@@ -255,8 +255,12 @@ def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
     yield f"{name} dataset", data.answers not in decoding.answers, line
     line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(decoding.tokenizers)}; {other}."
     yield f"{name} tokenizer", decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers, line
-    line = "there is nothing to choose from; train with beside=readings, or give one decoding."
-    yield f"{name} beside", decoding.name == "auto" and (name != "decoding" or not config.beside), line
+    line = "there is nothing to choose from; train with extra_decodings=all, or give one decoding."
+    yield (
+        f"{name} extra_decodings",
+        decoding.name == "auto" and (name != "decoding" or not config.extra_decodings),
+        line,
+    )
     own = config.tokenizer.digits_only
     is_other = getattr(decoding, "digits_only", own) != own
     yield f"{name}.digits_only tokenizer.digits_only", is_other, "it is the tokenizer's own setting; set that instead."
@@ -285,7 +289,8 @@ def validate(config: Any, typed: Collection[str] | None = None) -> None:
         check_keep_steps(config)
     rules = chain(
         *(part(config) for part in (_of_the_run, _of_training, _of_the_model, _of_the_objective)),
-        *(_of_a_decoding(config, name) for name in ("decoding", *(f"beside.{name}" for name in config.beside))),
+        _of_a_decoding(config, "decoding"),
+        *(_of_a_decoding(config, f"extra_decodings.{name}") for name in config.extra_decodings),
         () if typed is None else _of_what_was_typed(config, typed),
     )
     for names, is_wrong, line in rules:

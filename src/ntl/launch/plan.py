@@ -12,7 +12,7 @@ from ntl.config.folders import literal
 from ntl.config.identity import plain
 from ntl.config.root import Config
 from ntl.config.settings import quote
-from ntl.results import RunRecord, lacking_readings, read_record, table_runs
+from ntl.results import RunRecord, missing_decodings, read_record, table_runs
 from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
@@ -52,10 +52,10 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether it has a record with all decodings that are asked for, and all checkpoints to keep."""
-        record, beside = self.folder / "record.json", plain(self.config.beside)
+        record, extra = self.folder / "record.json", plain(self.config.extra_decodings)
         if not record.is_file() or not_kept(self.folder, self.config.keep_steps):
             return False
-        return not beside or not lacking_readings(read_record(record).config, beside)
+        return not extra or not missing_decodings(read_record(record).config, extra)
 
     @property
     def steps(self) -> int:
@@ -87,7 +87,7 @@ def to_make(runs: Iterable[Run]) -> list[Run]:
     found: dict[str, Run] = {}
     for run in runs:
         other = found.get(run.id, run)
-        larger = max(other, run, key=lambda each: len(each.config.beside))
+        larger = max(other, run, key=lambda each: len(each.config.extra_decodings))
         steps = sorted({*other.config.keep_steps, *run.config.keep_steps})
         more = steps != larger.config.keep_steps
         found[run.id] = Run.of([*larger.overrides, f"keep_steps={steps}"]) if more else larger

@@ -7,7 +7,7 @@ from ntl.system import exports
 if TYPE_CHECKING:
     from ntl.results.effects import effect as effect
     from ntl.results.effects import summarize as summarize
-    from ntl.results.match import lacking_readings as lacking_readings
+    from ntl.results.match import missing_decodings as missing_decodings
     from ntl.results.match import table_runs as table_runs
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import load_records as load_records

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ntl.config.decoding import DecodingConfig
-from ntl.config.folders import choices
+from ntl.config.folders import choices, renamed
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.registry import loss_choice
 from ntl.evaluation.metrics import REFERENCES
@@ -15,9 +15,9 @@ from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
-# Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
-# metrics and changes none.
-NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
+# Settings that do not change what a run computes; the seed is matched separately. An extra decoding of a run
+# adds metrics and changes none.
+NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "extra_decodings"}
 # They save memory and leave the gradient as it is: a run with them fills the same row of the same table.
 SAVE_MEMORY = ("trainer.gradient_checkpointing", "trainer.max_tokens_per_batch")
 
@@ -26,7 +26,7 @@ SAVE_MEMORY = ("trainer.gradient_checkpointing", "trainer.max_tokens_per_batch")
 class Row:
     """One row at one scale: the overrides of its runs (less the seed), what they give each key, and the runs' records.
 
-    ``pins`` lack what a command line added. ``readings``: the decodings beside its own that its columns print.
+    ``pins`` lack what a command line added. ``readings``: the extra decodings that its columns print.
     ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
     ``values``: metric -> seed -> value; a constant row has the scores of its answer.
     """
@@ -93,7 +93,7 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
     """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
     if (part := block.scales.get(scale)) is None:
         return []
-    readings = {column.metric.partition("@")[2] for column in block.columns}.intersection(choices("beside"))
+    readings = {column.metric.partition("@")[2] for column in block.columns}.intersection(choices("extra_decodings"))
     rows = list[Row]()
     for spec in block.rows:
         named = replace(spec, group=part.labels.get(spec.group, spec.group))
@@ -102,10 +102,10 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
         elif not part.groups or spec.group in part.groups:
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *spec.overrides]
             place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
-            words = [part.replace.get(word, word) for word in words]
+            words = [renamed(part.replace.get(word, word)) for word in words]
             seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
             pins = {key: value for key, _, value in (word.partition("=") for word in words)}
-            wanted = frozenset(readings if "beside" in pins else ())
+            wanted = frozenset(readings if "extra_decodings" in pins else ())
             rows.append(Row(named, (*words, *added), pins, seeds, wanted, place))
     return rows
 
@@ -130,12 +130,12 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
     return [list(run) for run in runs]
 
 
-def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own.
+def missing_decodings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The names in ``wanted`` (name -> settings of a decoding) that a record's config lacks among its extra decodings.
 
     A setting that is younger than a record had its default then, or was off: empty, 0 or false.
     """
-    have, usual = config.get("beside", {}), vars(DecodingConfig())
+    have, usual = config.get("extra_decodings", {}), vars(DecodingConfig())
     off = {name: {key: usual.get(key, type(value)()) for key, value in of.items()} for name, of in wanted.items()}
     return [name for name in wanted if name not in have or off[name] | have[name] != wanted[name]]
 
@@ -159,7 +159,7 @@ def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
     found, wanted = dict[int, RunRecord](), _matched(row.overrides)
     for record in records:
         same = record.seed in row.seeds and _matched(tuple(record.overrides)) == wanted
-        if same and row.readings <= record.config.get("beside", {}).keys():
+        if same and row.readings <= record.config.get("extra_decodings", {}).keys():
             if other := found.get(record.seed):
                 where = f"row {row.name!r}, seed {record.seed}"
                 raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")

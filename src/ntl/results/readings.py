@@ -114,8 +114,9 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     splits = [key.partition("/")[0] for key in first.metrics if key.endswith(f"/{error}")]
     splits = [split for split in splits if split != "validation"]
     own = first.config["decoding"]["name"]
-    beside = {f"@{name}": name for record in records for name in record.config.get("beside", {}) if name != own}
-    called = dict(sorted({"": own, **beside}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
+    names_of = [record.config.get("extra_decodings", {}) for record in records]
+    extra = {f"@{name}": name for names in names_of for name in names if name != own}
+    called = dict(sorted({"": own, **extra}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
     if not splits or len(runs) * len(called) < 2:
         return []
     split, greedy = splits[0], next(iter(called))

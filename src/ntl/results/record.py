@@ -19,6 +19,7 @@ from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
+from ntl.config.folders import FORMER, renamed
 from ntl.config.identity import run_id
 from ntl.config.root import Config
 from ntl.config.settings import nearest
@@ -194,6 +195,8 @@ def _parsed(line: str, where: str) -> RunRecord:
             told = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
         record = _typed(RunRecord(**values))
+        record.overrides = [renamed(word) for word in record.overrides]
+        record.config = {FORMER.get(key, key): value for key, value in record.config.items()}
         record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
         for split, packed in record.correct.items():
             if count := record.metrics.get(f"{split}/count"):
@@ -377,7 +380,7 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
         runs = [folder / RECORD] if (folder / RECORD).is_file() else [*folder.glob(f"*/{RECORD}")]
         for path in runs or folder.glob("*.json*"):
             for record in [run_record(path.parent)] if runs else read_records(path):
-                precedence = len(record.config.get("beside", {})), bool(runs)
+                precedence = len(record.config.get("extra_decodings", {})), bool(runs)
                 if record.id not in found or precedence > found[record.id][0]:
                     found[record.id] = precedence, record
     return [found[key][1] for key in sorted(found)]

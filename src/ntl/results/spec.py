@@ -367,7 +367,7 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
     name, _, reading = metric.partition("@")
     if metric in columns:
         return columns[metric]
-    if name not in columns or reading not in choices("beside"):
+    if name not in columns or reading not in choices("extra_decodings"):
         raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
     old = columns[name]
     return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)

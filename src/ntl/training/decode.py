@@ -75,7 +75,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
         return
     config, dataset, limit = parts.config, parts.dataset, parts.config.trainer.max_input_length
     is_text = dataset.metrics == "likelihood"
-    decodings = (config.decoding, *config.beside.values())
+    decodings = (config.decoding, *config.extra_decodings.values())
     decoded = dataset.test_splits
     if is_decoded(config.trainer) or any(decoding.interval_rows for decoding in decodings):
         decoded = (*decoded, "validation")
@@ -244,7 +244,7 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
 
 
 def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> str:
-    """The predictions file of an additional decoding, by its own name or that which ``config.beside`` gives it."""
+    """The predictions file of a decoding, under its own name or its ``name`` in ``config.extra_decodings``."""
     return f"{'-'.join(['predictions', name or decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 

@@ -66,7 +66,7 @@ class RunParts:
         self.data_dir = Path(config.data_dir)
         self.device = pick_device(config.device)
         self._encoded: dict[str, EncodedDataset] = {}
-        self.readings: dict[str, float] = {}  # of decoding=auto, the error of each on validation rows
+        self.validation_errors: dict[str, float] = {}  # of decoding=auto, by decoding
         keep_freed_memory()
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()

@@ -26,7 +26,7 @@ from ntl.system.errors import UserError, one_line_when_full
 from ntl.training import checkpoints, decode
 from ntl.training.checkpoints import CHECKPOINTS, best_step, check_data, checkpoint_at, only_one, step_of
 from ntl.training.parts import RunParts, Say
-from ntl.training.readings import decode_additional
+from ntl.training.readings import decode_extra
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -84,23 +84,26 @@ def restore(
     return parts, checkpoint
 
 
-def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: Say = print) -> None:
-    """Decode the newest checkpoint of a finished run in these ways, too, and add the scores to its record.
+def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfig], say: Say = print) -> None:
+    """Decode the newest checkpoint of a finished run by these, too, and add the scores to its record.
 
     The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
     checkpoint is left, or not the one that the record scores.
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
-    decode.check_decodings(parts, {f"beside.{name}": each for name, each in readings.items()})
+    decode.check_decodings(parts, {f"extra_decodings.{name}": each for name, each in decodings.items()})
     record = read_record(record_path)
     if step_of(checkpoint) != record.scored_step:
         raise UserError(
             f"{folder}: its record is of step {record.scored_step}, and the newest whole checkpoint is "
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
-    config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics, errors = decode_additional(parts, readings, folder)
+    config = {
+        **record.config,
+        "extra_decodings": {**record.config.get("extra_decodings", {}), **plain(dict(decodings))},
+    }
+    metrics, errors = decode_extra(parts, decodings, folder)
     packed = {key: pack_errors(each) for key, each in errors.items()}
     found = {"metrics": {**record.metrics, **metrics}, "errors": {**record.errors, **packed}}
     write_record(record_path, replace(record, config=config, **found), overwrite=True)

@@ -1,4 +1,4 @@
-"""The ways of reading one model beside its own decoding, the choice among them, and what needs no decoding."""
+"""Extra decodings of one model, the choice among decodings, and the probability of the right answer."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,27 +21,27 @@ from ntl.results.readings import OWN_ERROR
 from ntl.training.decode import decode_splits, decoded_examples, predictions_name, splits_of
 from ntl.training.parts import RunParts
 
-# The metrics that a record keeps of additional decodings (``config.beside``).
-ADDITIONAL_METRICS = (
+# The metrics that a record keeps of extra decodings.
+EXTRA_METRICS = (
     *("accuracy", "mae", "rmse", "r2", "pearson", "mape_clipped", "mape_median", "within_1_percent", "rmse_truth"),
     *("covered", "represented", "coverage_90", "width_90", "crps", "ape_clipped_10", "log_ape", "unparsable"),
 )
 
 
-def decode_additional(
+def decode_extra(
     parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, searches: dict[Any, Any] | None = None
 ) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
-    """Decode in each of these ways, too: "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``, and errors.
+    """Decode by each of these, too: "<split>/<metric>@<name>" for each of ``EXTRA_METRICS``, and errors.
 
     Where answers are numbers, the validation examples of an evaluation are decoded, too, by these and by the run's own
-    decoding, so that a reading can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
-    ``searches``: what was found, and by their path the scores of predictions that were made, as by `choose_reading`.
+    decoding, so that one can be chosen without the tests: "validation/<metric>" and "validation/<metric>@<name>".
+    ``searches``: what was found, and by their path the scores of predictions that were made, as by `choose_decoding`.
     """
     searches = {} if searches is None else searches
     own, metrics, errors = parts.config.decoding, dict[str, float](), dict[str, NDArray[np.float64]]()
     validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
-    readings = {"": own, **decodings} if decodings and validates else decodings
-    for name, decoding in readings.items():
+    decodings = {"": own, **decodings} if decodings and validates else decodings
+    for name, decoding in decodings.items():
         parts.say(f"decoding by {name or own.name}:")
         tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
         for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
@@ -49,21 +49,21 @@ def decode_additional(
             if splits and path not in searches:
                 searches[path] = decode_splits(parts, splits, path, decoding, searches)
             if scores := searches.get(path):
-                wanted = [f"{split}/{metric}" for split in splits for metric in ADDITIONAL_METRICS]
+                wanted = [f"{split}/{metric}" for split in splits for metric in EXTRA_METRICS]
                 metrics |= {f"{key}{at}": scores.metrics[key] for key in wanted if key in scores.metrics}
                 errors |= {f"{split}{at}": each for split, each in scores.errors.items()}
     return metrics, errors
 
 
-def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
-    """Of ``decoding=auto``: decode validation rows greedily and by each of ``config.beside``, and take the best.
+def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
+    """Of ``decoding=auto``: decode validation rows greedily and by each of ``extra_decodings``, and take the best.
 
-    It becomes ``config.decoding``, with greedy answers among ``beside``; ``parts.readings`` has the errors. An answer
-    without a number counts as if it were the median of the training answers. Ties go to the first.
+    It becomes ``config.decoding``, and greedy decoding one of ``extra_decodings``; ``parts.validation_errors`` has the
+    errors. An answer without a number counts as if it were the median of the training answers. Ties go to the first.
     """
     config, error, found = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
-    readings = {"greedy": replace(config.decoding, name="greedy"), **config.beside}
-    for name, decoding in readings.items():
+    decodings = {"greedy": replace(config.decoding, name="greedy"), **config.extra_decodings}
+    for name, decoding in decodings.items():
         path = folder / predictions_name(decoding, "validation", name=name)
         if scores := searches.setdefault(path, decode_splits(parts, ["validation"], path, decoding, searches)):
             mine = {key.removeprefix("validation/"): value for key, value in scores.metrics.items()}
@@ -76,9 +76,9 @@ def choose_reading(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> N
     told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
     parts.say(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
     intervals = {"interval_rows": config.decoding.interval_rows, "interval_scale": config.decoding.interval_scale}
-    config.decoding = replace(readings[best], **intervals)
-    config.beside = config.beside if best == "greedy" else readings
-    parts.readings = box[0]
+    config.decoding = replace(decodings[best], **intervals)
+    config.extra_decodings = config.extra_decodings if best == "greedy" else decodings
+    parts.validation_errors = box[0]
 
 
 @torch.no_grad()

@@ -315,8 +315,8 @@ def _model(parts: RunParts, trainer: ObjectiveTrainer) -> dict[str, Any]:
         found["base"] = {"run": parts.config.base, "sha256": trainer.run["made_of"]["base"]}
     if parts.config.model.pretrained:
         found["weights"] = parts.loaded
-    if parts.readings:
-        found["readings"] = parts.readings
+    if parts.validation_errors:
+        found["readings"] = parts.validation_errors
     if metric := trainer.saves.metric:
         found["best"] = {"metric": metric, "step": trainer.saves.best.step, "value": trainer.saves.best.value}
     return found if isinstance(parts.config.trainer.bf16, bool) else {**found, "bf16": trainer.args.bf16}

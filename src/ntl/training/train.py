@@ -20,7 +20,7 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.config.validation import PLAIN, check_keep_steps
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
-from ntl.results import lacking_readings, read_record
+from ntl.results import missing_decodings, read_record
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     """Prepare, train, decode, score and record a run. A run that has a record is not repeated.
 
-    An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the readings
-    (``config.beside``) that its record lacks. ``overrides`` are the command line's, for the record, whose path is
-    returned.
+    An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the extra
+    decodings that its record lacks. ``overrides`` are the command line's, for the record, whose path is returned.
 
     UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
     Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
@@ -48,7 +47,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     record_path = folder / RECORD
     if not record_path.is_file():
         _check_model(config)
-    elif not lacking_readings(read_record(record_path).config, plain(config.beside)):
+    elif not missing_decodings(read_record(record_path).config, plain(config.extra_decodings)):
         return _already_finished(record_path, config)
     with only_one(folder), one_line_when_full(folder):
         # Checked again: another process may have finished the run before this one got the lock.
@@ -104,7 +103,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
     from ntl.training.decode import decode_splits, splits_of
     from ntl.training.parts import RunParts
-    from ntl.training.readings import answer_bits, choose_reading, decode_additional
+    from ntl.training.readings import answer_bits, choose_decoding, decode_extra
     from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
@@ -175,13 +174,13 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
         load_model(parts.model, checkpoint_at(folder, scored))
     splits, searches = splits_of(parts, config.decoding), {}
     if config.decoding.name == "auto":
-        choose_reading(parts, folder, searches)
-        values["beside"] = plain(config.beside)
+        choose_decoding(parts, folder, searches)
+        values["extra_decodings"] = plain(config.extra_decodings)
     scores = decode_splits(parts, splits, folder / PREDICTIONS, searches=searches)
-    additional, errors = decode_additional(parts, config.beside, folder, searches)
+    extra_metrics, errors = decode_extra(parts, config.extra_decodings, folder, searches)
     likelihood = answer_bits(parts, dict.fromkeys(("validation", *splits)))
     if is_first:
-        scores.metrics.update(additional | likelihood)
+        scores.metrics.update(extra_metrics | likelihood)
         scores.errors.update(errors)
         start = {"overrides": overrides, "values": values, "git": git}
         record = build_record(parts, trainer, validation, scores, folder=folder, seen=seen, **start)
@@ -202,10 +201,10 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
 
 
 def _compared(config: Config, record: RunRecord, folder: Path) -> list[str]:
-    """What a run with several decodings says beside those of regression heads on the same data."""
-    heads = regression_heads([record], folder.parent) if config.beside else []
+    """What a run with several decodings says, compared with regression heads on the same data."""
+    heads = regression_heads([record], folder.parent) if config.extra_decodings else []
     names = [f"loss={config.loss.name}", *["regression head"] * len(heads)]
-    return compare_readings(names, [record, *heads]) if config.beside else []
+    return compare_readings(names, [record, *heads]) if config.extra_decodings else []
 
 
 def _check_parts(parts: "RunParts") -> None:
@@ -213,7 +212,10 @@ def _check_parts(parts: "RunParts") -> None:
 
     config = parts.config
     check_lengths(parts)
-    decodings = {"decoding": config.decoding, **{f"beside.{name}": each for name, each in config.beside.items()}}
+    decodings = {
+        "decoding": config.decoding,
+        **{f"extra_decodings.{name}": each for name, each in config.extra_decodings.items()},
+    }
     check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
         say(
@@ -283,19 +285,19 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
             "the folder, and the same command trains it again."
         )
-    if lacking := lacking_readings(record.config, plain(config.beside)):
-        say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
+    if missing := missing_decodings(record.config, plain(config.extra_decodings)):
+        say(f"{record_path}: this run is finished; decoding it also by {', '.join(missing)}.")
         if checkpoints.is_first():
-            from ntl.training.predictor import add_readings  # here, because it imports torch
+            from ntl.training.predictor import add_extra_decodings  # here, because it imports torch
 
-            add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
+            add_extra_decodings(record_path, {name: config.extra_decodings[name] for name in missing}, say)
             for line in _compared(config, read_record(record_path), folder):
                 say(line)
     else:
         say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
     chose = config.decoding.name == "auto" and "readings" in record.model
-    if not chose and lacking_readings({"beside": {"own": decoded}}, {"own": asked}):
+    if not chose and missing_decodings({"extra_decodings": {"own": decoded}}, {"own": asked}):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
 
