@@ -202,7 +202,7 @@ def test_the_notebooks_show_what_they_compute(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_page_points_to_each_and_the_table_is_the_committed_one() -> None:
     pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
-    assert len(PATHS) == 4
+    assert len(PATHS) == 5
     assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in pages] == []
     shown = committed("2_from_record_to_table.ipynb")
     assert shown.endswith((ROOT / "results" / "tables" / "evidence_tiny.md").read_text(encoding="utf-8"))
