@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2896, "launch": 1028, "benchmarks": 606},
+    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 815, "tokenizers": 709, "models": 1084},
+    **{"data": 3895, "decoding": 1544, "evaluation": 1423, "results": 2896, "launch": 1028, "benchmarks": 606},
     **{"config": 2334, "system": 597},
 }
 MAX_FILES = 142
@@ -54,6 +54,7 @@ def test_no_source_file_is_too_long() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in python_files()}
     assert len(lengths) > 20
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_LINES} == {}
+    assert lengths[SRC / "regressor.py"] <= 350
 
 
 def test_no_package_is_larger_than_its_budget() -> None:

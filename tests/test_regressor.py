@@ -149,7 +149,7 @@ def test_thirty_rows_of_columns_are_enough_but_for_an_interval() -> None:
     draw = random.Random(0)
     table = pd.DataFrame({"area": [draw.randrange(20, 90) for _ in range(30)], "new": True, "left out": None})
     y = table.area * 12 + 0.25
-    model = steps(1, template="{area} m2, new: {new}").fit(table, y)
+    model = steps(1, read="auto", template="{area} m2, new: {new}").fit(table, y)
     lines = [json.loads(line) for line in (model._rows / "train.jsonl").read_text().splitlines()]
     areas = [int(line["question"].removesuffix(" m2, new: True")) for line in lines]
     assert len({*areas}) == round(0.9 * table.area.nunique())
@@ -269,13 +269,17 @@ def test_a_logarithmic_scale_reads_sixteen_powers_of_ten() -> None:
     model = NumberRegressor("tiny", max_steps=1000, read="median", scale="log", device="cpu").fit(texts, y)
     found = {}
     for name, each in (("linear", plain), ("log", model)):
-        number, low, high = np.clip(each.predict(new, interval=0.9), y.min(), 1e12).T
-        found[name] = np.abs(np.log10(number / right)).mean(), np.log10(high / low).mean()
-        print(name, *found[name], ((low <= right) & (right <= high)).mean())
+        number, low, high = each.predict(new, interval=0.9).T
+        covered = ((low <= right) & (right <= high)).mean()
+        assert covered > 0.9 - 3 * (0.9 * 0.1 * (1 / len(new) + 1 / 400)) ** 0.5
+        number, low, high = (np.log10(np.clip(values, y.min(), 1e12)) for values in (number, low, high))
+        found[name] = np.abs(number - np.log10(right)).mean(), (high - low).mean()
+        print(f"{name}: error {found[name][0]:.3f}, width {found[name][1]:.3f} powers of ten, coverage {covered:.3f}")
     assert found["log"][0] < 0.2 * found["linear"][0]
     assert found["log"][1] < 0.2 * found["linear"][1]
     assert (model.sample(new[:3], n=20) > 0).all()
-    assert model.report(new, -right)[0].MAE.notna().all()
+    scores = model.report(new, right)[0].to_dict()
+    assert scores["powers of ten"]["median (chosen)"] == pytest.approx(found["log"][0])
     negative = steps(1, scale="log").fit(texts[:30], -y[:30])
     assert (negative.predict(new[:5]) < 0).all()
 

@@ -164,7 +164,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         digits = min(self.numeral_.decimals + 1, MOST)  # a mean lies between numbers
         if self.read == "auto":
             searches = [f"extra_decodings.{READINGS[name]}.decimals={digits}" for name in SEARCHES]
-            return [*words, "decoding=auto", "extra_decodings=readings", *searches]
+            return [*words, "decoding=auto", "extra_decodings=all", *searches]
         search = [f"decoding.decimals={digits}"] if self.read in SEARCHES else []
         return [*words, f"decoding={READINGS[self.read]}", *search]
 
@@ -261,13 +261,11 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         if lacking := [name for name in self.columns_ if name not in frame.columns]:
             raise ValueError(f"X has no column {', '.join(lacking)}, which fit and template have")
         usual = "{text}" if self.columns_ == ["text"] else "\n".join(f"{name}: {{{name}}}" for name in self.columns_)
-        texts, records = list[str](), pd.DataFrame(frame[self.columns_]).to_dict(orient="records")
-        for at, row in enumerate(records):
+        template, texts = self.template or usual, list[str]()
+        for at, row in enumerate(pd.DataFrame(frame[self.columns_]).to_dict(orient="records")):
             known = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
             cells = {name: text_of(name, cell) for name, cell in known.items()}
-            texts.append(
-                COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], self.template or usual)
-            )
+            texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template))
             if not "".join(cells.values()).strip():
                 raise ValueError(f"X[{at}] is an empty text")
         return texts
@@ -303,8 +301,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         """Low and high ends, (n,) each."""
         found = [self._calibration.interval(level, *each) for each in zip(written.tolist(), spreads, strict=True)]
         low, high = np.array([each or [-np.inf, np.inf] for each in found]).T
-        ends = [self.numeral_.read(end + side * 1e-12 * np.abs(end)) for side, end in ((-1, low), (1, high))]
-        return np.minimum(*ends), np.maximum(*ends)  # what lies at an end is within, however it was rounded
+        more = self.numeral_.lost + 1e-12 * (np.abs(low) + np.abs(high))  # what lies at an end is within
+        ends = self.numeral_.read(low - more), self.numeral_.read(high + more)
+        return np.minimum(*ends), np.maximum(*ends)
 
     def _check_one(self, what: str) -> None:
         if self.n_outputs_ > 1:

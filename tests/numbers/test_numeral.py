@@ -22,6 +22,7 @@ def test_as_few_decimals_as_keep_the_spread(y: list[float], texts: list[str]) ->
     numeral = Numeral.of(column)
     assert numeral.texts(column) == texts
     read = numeral.read(np.stack([values_of(text, 1) for text in numeral.texts(column)]))
+    assert np.abs(read - column).max() == pytest.approx(numeral.lost * numeral.unit)
     assert np.abs(read / column.max() - column / column.max()).max() <= 1e-3
 
 

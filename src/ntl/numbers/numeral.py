@@ -16,11 +16,15 @@ KEPT = 1e-3  # of the standard deviation: what rounding may change
 
 @dataclass(frozen=True)
 class Numeral:
-    """A number y is written as y / ``unit``, or with a ``sign`` as log10(y * sign), to so many ``decimals``."""
+    """A number y is written as y / ``unit``, or with a ``sign`` as log10(y * sign), to so many ``decimals``.
+
+    ``lost`` is the most that rounding has changed, in what is written.
+    """
 
     decimals: int = 0
     unit: float = 1.0
     sign: int = 0
+    lost: float = 0.0
 
     @classmethod
     def of(cls, y: NDArray, decimals: int | str = "auto", scale: str = "linear") -> Self:
@@ -45,7 +49,8 @@ class Numeral:
             most = KEPT * values.std(axis=0)
             enough = (each for each in range(MOST) if (np.abs(values.round(each) - values) <= most).all())
             decimals = next(enough, MOST)
-        found = replace(found, decimals=int(decimals))
+        lost = float(np.abs(values.round(int(decimals)) - values).max())
+        found = replace(found, decimals=int(decimals), lost=lost)
         if not np.ptp(values.round(found.decimals), axis=0).all():
             raise ValueError(f"y is constant to {found.decimals} decimals: there is nothing to learn")
         return found
