@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 815, "tokenizers": 709, "models": 1084},
+    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 820, "tokenizers": 709, "models": 1084},
     **{"data": 3895, "decoding": 1544, "evaluation": 1423, "results": 2896, "launch": 1028, "benchmarks": 606},
     **{"config": 2334, "system": 597},
 }
