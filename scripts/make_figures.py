@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
-    from ntl.results.figures import draw_all  # matplotlib
+    from ntl.results.figures.functions import draw_all  # matplotlib
 
     for path in draw_all(load_records(check_folders(chosen.records)), RESULTS, chosen.out):
         print(path)

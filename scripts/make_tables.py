@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if table.num_records:
             show(table, console)
         else:
-            console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
+            console.print(f"{table.spec.name}, scale={table.scale}: no record yet", markup=False)
     console.print(f"Written to {chosen.out}", markup=False)
 
 

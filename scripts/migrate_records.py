@@ -128,7 +128,7 @@ def migrate_config(values: Any, path: str = "") -> Any:
 
 def migrate_loss(values: Any) -> Json:
     """The functions ``base``, ``number`` and ``cost`` of a stored loss as its kind, and their options."""
-    from ntl.config.registry import checked_kind
+    from ntl.config.loss import checked_kind
 
     if "kind" in values:
         return values

@@ -79,10 +79,9 @@ def say(line: str) -> None:
 
 def prepare(config: "Config", data_dir: Path | None, *, download: bool) -> dict[str, Any]:
     """Prepare a data set, or check what is prepared; what was done, by split."""
-    from ntl.config import build
     from ntl.data.prepared import Prepared
 
-    prepared = Prepared(build(config.dataset), data_dir or config.data_dir)
+    prepared = Prepared(config.dataset, data_dir or config.data_dir)
     before, started = prepared.find(), time.monotonic()
     age = before.stat().st_ino if before else None
     folder = prepared.prepare(say, download=download)

@@ -7,6 +7,7 @@ import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,33 +134,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpu", help=what)
     what = "submit nothing: print the sbatch script of launcher=slurm, or of a launcher of your own"
     parser.add_argument("--print-script", action="store_true", help=what)
+    what = "try each row before it is trained: two steps, a checkpoint, a resume, an evaluation and a few answers"
+    parser.add_argument("--rehearse", action="store_true", help=what)
+    what = "rehearse small models of the same kinds, from scratch, as on a machine without a GPU"
+    parser.add_argument("--shapes", choices=["tiny"], help=what)
+    what = "rehearse with N steps, then print what --dry-run prints, with hours at the rate of these steps"
+    parser.add_argument("--measure", type=int, default=0, metavar="N", help=what)
     chosen = parser.parse_intermixed_args(argv)
-    if chosen.gpu and not chosen.dry_run:
+    is_rehearsed, is_priced = chosen.rehearse or chosen.measure, chosen.dry_run or chosen.measure
+    if chosen.gpu and not is_priced:
         parser.error("--gpu prices runs without training them: add --dry-run")
+    if chosen.shapes and (chosen.measure or not chosen.rehearse):
+        parser.error("--shapes tiny is for --rehearse: the rate of a tiny model says nothing of the published one's")
+    if chosen.measure < 0 or chosen.measure == 1:
+        parser.error(f"--measure {chosen.measure}: the second half of the steps is measured, so at least 2")
     settings = parse_settings(chosen.settings)
     records = [settings["outputs"]] if "seeds" in settings else [PUBLISHED, settings["outputs"]]
     launcher, hydra = settings.get("launcher", ""), settings.get("hydra", ())
     if chosen.print_script and not launcher:
         raise UserError("--print-script: a launcher has a script; add launcher=slurm.")
     from ntl.launch.plan import demands, to_make
+    from ntl.launch.rehearsal import rehearse
     from ntl.launch.table import complete_tables, dry_run
-    from ntl.launch.workers import job_scripts, launcher_settings
+    from ntl.launch.workers import job_scripts, launcher_settings, run_all, sweep_all
     from ntl.results import load_records
 
     if launcher:  # a mistake in its settings is told before a table is read
         launcher_settings(launcher, hydra)
-    if not chosen.dry_run and not chosen.print_script:
+    if not (is_rehearsed or is_priced or chosen.print_script):
         return complete_tables(**settings, records=records)
     measured = load_records([PUBLISHED, settings["outputs"]])
     given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
     demanded = demands(*given, settings.get("overrides", ()), settings.get("seeds", ()))
-    if not chosen.print_script:
-        print(dry_run(demanded, measured, chosen.gpu or "h100"))
+    rates, failed = None, 0
+    if is_rehearsed:
+        quiet: Any = {"say": lambda line: None}
+        launch = (
+            partial(sweep_all, launcher=launcher, settings=hydra, **quiet) if launcher else partial(run_all, **quiet)
+        )
+        every = {run.id: run for demand in demanded for run in demand.runs.values()}
+        how: Any = {"steps": chosen.measure or 2, "tiny": bool(chosen.shapes)}
+        rates, failed = rehearse([*every.values()], launch, settings["outputs"].parent, **how)
+    if is_priced:
+        print(dry_run(demanded, measured, chosen.gpu or "h100", rates if chosen.measure else None))
+    elif is_rehearsed:
+        pass
     elif runs := to_make(run for demand in demanded for run in demand.missing):
         print(job_scripts(runs, launcher, hydra))
     else:
         print("# All runs are made: nothing would be submitted.")
-    return 0
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,6 @@ def python_with_lm_eval(tmp_path_factory):
 @pytest.mark.soak
 def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
     from ntl.config import compose
-    from ntl.config.targets import build
     from ntl.data.prepared import Prepared
     from ntl.results import read_record
     from ntl.training.train import train
@@ -93,7 +92,7 @@ def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
     command = [python_with_lm_eval, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu", "--batch_size", "50"]
     command += ["--model_args", f"pretrained={checkpoint},add_bos_token=False", "--include_path", str(TASKS)]
     command += ["--tasks", "ntl_noisy_numbers_test", "--output_path", str(tmp_path / "found")]
-    command += ["--metadata", f"data={Prepared(build(config.dataset), config.data_dir).folder}"]
+    command += ["--metadata", f"data={Prepared(config.dataset, config.data_dir).folder}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

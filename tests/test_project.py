@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3094, "numbers": 820, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1423, "results": 2896, "launch": 1028, "benchmarks": 606},
-    **{"config": 2334, "system": 597},
+    **{"losses": 2465, "objectives": 1224, "training": 3094, "numbers": 820, "tokenizers": 709, "models": 1084},
+    **{"data": 3728, "decoding": 1544, "evaluation": 1422, "results": 2782, "launch": 1141, "benchmarks": 622},
+    **{"config": 2282, "system": 597},
 }
-MAX_FILES = 142
+MAX_FILES = 140
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
@@ -158,8 +158,6 @@ FORBIDDEN += ["dill.load", "dill.loads", "shelve.open", "marshal.loads", "pandas
 FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.extractall", "shutil.unpack_archive"]
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
-# It never leaves its process: a copy.
-PICKLES = {"src/ntl/config/composition.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:
@@ -186,7 +184,7 @@ def test_no_call_runs_code_that_data_holds() -> None:
     paths = python_files("src", "scripts", "train.py")
     assert len(paths) > 150
     found = {str(path.relative_to(ROOT)): dangerous_calls(ast.parse(path.read_text())) for path in paths}
-    assert {path: calls for path, calls in found.items() if calls} == PICKLES
+    assert {path: calls for path, calls in found.items() if calls} == {}
 
 
 def test_constraints_pin_exactly_the_direct_dependencies() -> None:

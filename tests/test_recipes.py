@@ -53,7 +53,7 @@ from ntl.evaluation import number_metrics
 from ntl.results.spec import ColumnSpec
 config = compose(["dataset=doubling", "dataset.train_rows=64", "trainer.best=far", "trainer.eval_steps=1"])
 restored = from_values(plain(config), "config.yaml")
-defaults = dataset_named("doubling").config
+defaults = dataset_named("doubling")
 print(type(config.dataset).__name__, config.dataset.train_rows, restored == config, defaults.train_rows)
 try:
     compose(["dataset=doubling", "dataset.train_rows=9001"])
@@ -63,7 +63,7 @@ column = ColumnSpec("test/far@paper")
 print(number_metrics(["1", "5", "none"], ["2", "2", "2"])["far"], column.better.name, column.format)
 print(sorted({"torch", "transformers", "datasets"} & set(sys.modules)))
 """
-TOLD = """DoublingConfig 64 True 5000
+TOLD = """Doubling 64 True 5000
 dataset.train_rows=9001: must be at most 9000.
 0.6666666666666666 lower .1%
 []

@@ -14,7 +14,7 @@ import torch
 
 from ntl.benchmarks import timing
 from ntl.benchmarks.losses import Setting, benchmark, totals, vocabulary_and_labels
-from ntl.benchmarks.timing import measure, peak_bytes, ratios
+from ntl.benchmarks.timing import launched, measure, peak_bytes, ratios
 from ntl.benchmarks.training import BARE, trainer_of
 from ntl.config import UserError, compose
 from ntl.objectives.next_token import loss_of
@@ -38,6 +38,11 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 # ---- time and memory
+
+
+def test_launched_operators_by_hand() -> None:
+    values = torch.ones(3)
+    assert launched(lambda: values.add_(values).mul_(values), "cpu") == {"operators": 2}
 
 
 def test_peak_memory_by_hand() -> None:
@@ -163,5 +168,6 @@ def test_rows_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert script("benchmark_training")([*rows, "--steps", "6", "--rounds", "2", "--json", "--all", *TINY]) is None
     found = json.loads(capsys.readouterr().out)
     assert [row["row"] for row in found] == rows
+    assert 50 < found[0]["operators"] < found[1]["operators"]  # of one step
     assert (found[0]["ratio"], found[0]["peak_ratio"]) == (1.0, 1.0)
     assert all(0.05 < row["ratio"] < 20 and row["peak_mib"] > 0 for row in found)

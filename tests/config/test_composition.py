@@ -1,9 +1,11 @@
 """Every YAML file of every group composes, unknown keys are refused, and ``base=`` names another run."""
 
 import json
+import math
 import re
 import runpy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import base_words, quoted, read_config, to_config
+from ntl.config.composition import base_words, quoted, read_config, schemas, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, literal, own_folders, use
 from ntl.config.identity import plain
 
@@ -58,6 +60,7 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
     config = compose(["trainer.max_steps=7", "dataset.train_rows=9"])
     assert (config.trainer.max_steps, config.dataset.train_rows) == (7, 9)  # pyright: ignore[reportAttributeAccessIssue]
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
+    assert compose(["trainer.max_grad_norm=inf"]).trainer.max_grad_norm == math.inf  # the gradient as it is
 
 
 def test_an_option_of_a_loss_may_be_added() -> None:
@@ -98,7 +101,7 @@ def test_a_template_stands_for_itself_also_where_it_is_stored(tmp_path: Path) ->
     words = ["dataset=file", f"dataset.path={tmp_path}/größe=1.jsonl"]
     for template in TEMPLATES:
         config: Any = compose([*words, f"dataset.template={template}"])
-        assert (config.dataset.template, config.dataset.columns) == (template, ["question"])
+        assert (config.dataset.template, config.dataset.asked) == (template, ["question"])
         OmegaConf.save(OmegaConf.create(literal(plain(config))), tmp_path / "config.yaml")
         stored: Any = read_config(tmp_path, ["decoding.num_beams=2", "data_dir=größe"])
         assert (stored.dataset, stored.decoding.num_beams, stored.data_dir) == (config.dataset, 2, "größe")
@@ -155,6 +158,16 @@ def test_values_are_set_as_hydra_sets_them(values: str) -> None:
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         raw = hydra_compose("train", overrides=words)
     assert compose(words) == to_config(raw, words)
+
+
+def test_a_data_set_without_a_name_of_its_own_takes_no_other_s_place() -> None:
+    known = schemas()["dataset/noisy_numbers"]
+
+    @dataclass
+    class Other(known):
+        seed: int = 5
+
+    assert schemas()["dataset/noisy_numbers"] is known is not Other
 
 
 WORDS = ["dataset=noisy_numbers", "loss=ntl_was", "loss.weight=2.0", "trainer.max_steps=20"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import Config, TrainerConfig, UserError, compose, run_id
-from ntl.config.identity import deciding, recorded
+from ntl.config.identity import identity_fields, recorded
 from ntl.config.trainer import in_steps, is_decoded
 
 # Overrides -> the id of their run, of every choice of every group (tests/test_baseline.py has those of the tables): a
@@ -68,9 +68,9 @@ def test_a_new_key_with_a_default_keeps_old_ids(composed) -> None:
 
     config = composed()
     later = replace(config, trainer=Later(**vars(config.trainer)))
-    assert deciding(later) == deciding(config)
+    assert identity_fields(later) == identity_fields(config)
     later.trainer.invented = 4  # pyright: ignore[reportAttributeAccessIssue]
-    assert deciding(later) != deciding(config)
+    assert identity_fields(later) != identity_fields(config)
 
 
 def _weights(folder: Path, content: str = "weights") -> Path:

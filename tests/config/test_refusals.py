@@ -11,6 +11,8 @@ from ntl.config import TrainerConfig, UserError, compose, validate
 MISFITS = [
     # Ranges.
     ("loss.weight=nan", "loss.weight=nan"),
+    ("loss.weight=inf", "loss.weight=inf: must be a finite number."),
+    ("trainer.lr=inf", "trainer.lr=inf: must be a finite number."),
     ("trainer.lr=0", "trainer.lr=0"),
     ("trainer.factor=1.5", "must be at most 1."),
     ("device=cud", "device=cud"),
@@ -21,10 +23,10 @@ MISFITS = [
     # The families of models.
     ("tokenizer=xval", "model=gpt2_tiny tokenizer=xval"),
     ("model=xval_tiny loss=mse", "loss=squared_error"),
-    ("loss=squared_error", "it is the loss of a number head"),
+    ("loss=squared_error", "is for a number head"),
     ("loss.kind=ce+gce", "loss.kind=ce+gce"),
     ("loss=ntl_mse loss.squash=3", "loss.squash=3"),
-    ("model=xval_tiny dataset=gsm8k", "its answer is worked out in text, and that of this model is one number"),
+    ("model=xval_tiny dataset=gsm8k", "its answer is a number worked out in text, not one number"),
     ("model=xval_tiny probe_steps=2", "probe_steps=2"),
     ("model.lora.rank=2 trainer=fsdp", "model.lora.rank=2 trainer.parallel=fsdp"),
     ("model=smollm2_135m scale=finetune model.lora.rank=2 objective.mask.fraction=0.1", "model.lora.rank=2"),
@@ -38,13 +40,19 @@ MISFITS = [
     ("extra_decodings=expectation model=rt_tiny", "extra_decodings=expectation tokenizer=rt"),
     ("decoding=median dataset=gsm8k", "decoding=median dataset=gsm8k"),
     ("dataset=file dataset.path={ids} dataset.answers=sentence decoding=median", "its answer is a text with a"),
-    ("dataset=file dataset.path={ids} dataset.answers=numbers decoding=expectation", "its answer is several numbers,"),
+    (
+        "dataset=file dataset.path={ids} dataset.answers=numbers decoding=expectation",
+        "its answer is several numbers",
+    ),
     ("dataset=file dataset.path={ids} dataset.answers=numbers decoding.interval_rows=9", "dataset=file"),
     (
         "dataset=file dataset.path={ids} dataset.answers=numbers model=xval_tiny loss=squared_error",
         "its answer is several",
     ),
-    ("dataset=file dataset.path={ids} dataset.answers=sentence model=rt_tiny", "its answer is a text with a number,"),
+    (
+        "dataset=file dataset.path={ids} dataset.answers=sentence model=rt_tiny",
+        "its answer is a text with a number",
+    ),
     ("dataset=file dataset.path={ids} dataset.answers=numbers trainer.best=rmse trainer.eval_steps=5", "no metric"),
     ("decoding=median model=xval_tiny", "model=xval_tiny decoding=median"),
     ("decoding=likelihood", "decoding=likelihood dataset=multiplication"),
@@ -88,7 +96,7 @@ MISFITS = [
     ("dataset=text dataset.path=a.txt trainer.eval_decoded=true", "trainer.eval_decoded=true dataset=text"),
     ("trainer.early_stopping=2", "set trainer.best=loss, or another validation metric"),
     ("trainer.parallel=fsdp trainer.optim=adafactor", "trainer.optim=adafactor trainer.parallel=fsdp"),
-    ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "all processes need equally many passes"),
+    ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "set trainer.max_tokens_per_batch=0, or"),
     ("trainer.parallel=fsdp trainer.max_steps=0", "nothing is trained; use trainer=ddp"),
     ("trainer.parallel=fsdp trainer.eval_decoded=true", "set trainer.eval_decoded=false trainer.best=loss, or"),
     # What was typed and would change the run's id alone, or is not what nobody typed.
@@ -110,7 +118,7 @@ MISFITS = [
     ("model=hf model.path={bert}", "BertForMaskedLM reads text and writes none; give the weights of a decoder"),
     ("model=hf model.path={llama} model.file=a.gguf", "no such file in this folder; its GGUF files: none"),
     ("model=hf model.path=owner/name model.file=a.gguf", "a GGUF file is read from a folder"),
-    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "plain text is learned from left to right"),
+    ("model=hf model.path={t5} dataset=text dataset.path=a.txt", "its answer is plain text, not one number"),
     ("model=rt_tiny model.path={t5} model.pretrained=true", "scale=tiny is meant for random weights; add"),
     ("model=hf model.path=owner/name", "model owner/name: not in the local cache, and "),
 ]

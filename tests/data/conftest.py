@@ -11,7 +11,7 @@ import pytest
 
 from ntl.data.dataset import TextDataset, dataset_named
 from ntl.data.prepared import Prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 Release = Callable[..., None]
 
@@ -28,7 +28,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def small(data_dir: Path) -> Prepared:
     """noisy_numbers with 30 + 10 + 20 rows, not prepared yet, in ``data_dir``."""
-    return Prepared(NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20)), data_dir)
+    return Prepared(NoisyNumbers(train_rows=30, validation_rows=10, test_rows=20), data_dir)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
@@ -47,7 +46,8 @@ def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokeniz
 def test_what_the_template_writes_is_no_unknown_token(chat_tokenizer) -> None:
     tokenizer = chat_tokenizer()
     tokenizer.unk_token = "<|im_end|>"  # as of models whose unknown token is their end token
-    assert Encoder(tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))([ROW])["unknown"] == [False]
+    (example,) = Encoder(tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))([ROW])
+    assert example["unknown"] == 0
 
 
 def test_a_token_across_the_beginning_of_the_answer_is_divided(chat_tokenizer) -> None:
@@ -154,7 +154,7 @@ def test_thoughts_that_the_prompt_begins_are_shown_whole(chat_tokenizer) -> None
 def test_token_ids_of_another_template_are_kept_apart(chat_tokenizer, tmp_path: Path) -> None:
     def folder(tokenizer: Any, chat: Chat | None) -> Path:
         settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 99}
-        return encode_dataset(lambda place: Dataset.from_list([ROW]), tokenizer, chat=chat, **settings).folder
+        return encode_dataset(lambda: [ROW], tokenizer, chat=chat, **settings).folder
 
     one, other = chat_tokenizer(), chat_tokenizer(opening="<think>")
     assert len({folder(one, None), folder(other, None)}) == 1

@@ -239,7 +239,7 @@ def test_the_content_of_a_file_is_the_identity_of_a_run(tmp_path: Path, monkeypa
 def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None:
     data_dir, path = tmp_path / "data", jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
     before = prepared(data_dir, path)
-    digests, content = before.digests(), before.dataset.config.contents["path"]
+    digests, content = before.digests(), before.dataset.contents["path"]
     for change in (lambda: jsonl(path, as_rows(ROWS[1:])), path.unlink):
         change()
         again = Prepared(before.dataset, data_dir)

@@ -4,6 +4,7 @@ import math
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,35 +19,28 @@ from ntl.data.sets.drawn import Generated, drawn_on, side_of
 from ntl.data.sets.generated import (
     WORDS,
     Induction,
-    InductionConfig,
     KeyValues,
-    KeyValuesConfig,
     Needle,
-    NeedleConfig,
     Place,
     PolynomialArithmetic,
-    PolynomialConfig,
     StarGraph,
-    StarGraphConfig,
     names_of,
 )
 from ntl.data.sets.generated import answer_of as polynomial_of
-from ntl.data.sets.multiplication import Multiplication, MultiplicationConfig
-from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
+from ntl.data.sets.multiplication import Multiplication
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.tokenizers import train_tokenizer
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
 SMALL = {
-    "polynomial": PolynomialArithmetic(PolynomialConfig(**ROWS)),
-    "induction": Induction(InductionConfig(**ROWS)),
-    "star_graph": StarGraph(StarGraphConfig(**ROWS)),
-    "needle": Needle(NeedleConfig(**ROWS, lengths=[48, 64], extrapolate_lengths=[128])),
-    "key_values": KeyValues(KeyValuesConfig(**ROWS)),
-    "noisy_numbers": NoisyNumbers(NoisyNumbersConfig()),
+    "polynomial": PolynomialArithmetic(**ROWS),
+    "induction": Induction(**ROWS),
+    "star_graph": StarGraph(**ROWS),
+    "needle": Needle(**ROWS, lengths=[48, 64], extrapolate_lengths=[128]),
+    "key_values": KeyValues(**ROWS),
+    "noisy_numbers": NoisyNumbers(),
     "multiplication": Multiplication(
-        MultiplicationConfig(
-            max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
-        )
+        max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
     ),
 }
 # sha256 of the files in the order of their names. If they change, rows of earlier runs cannot be made again: raise the
@@ -64,8 +58,8 @@ PINNED = {
 
 def made(dataset: TextDataset, folder: Path, **changes: object) -> Prepared:
     for name, value in changes.items():
-        assert hasattr(dataset.config, name)
-        dataset = type(dataset)(type(dataset.config)(**{**dataset.values, name: value}))
+        assert hasattr(dataset, name)
+        dataset = replace(dataset, **{name: value})
     prepared = Prepared(dataset, folder)
     prepared.prepare(lambda line: None)
     return prepared
@@ -77,7 +71,7 @@ def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_no_question_of_a_test_is_asked_in_training(small: Prepared) -> None:
-    asked = {split: {row["question"] for row in small.rows(split)} for split in small.dataset.splits}
+    asked = {split: {row["question"] for row in small.rows(split)} for split in small.dataset.all_splits}
     for split in small.dataset.test_splits:
         assert not asked[split] & (asked["train"] | asked["validation"])
         assert len(asked[split]) == len(small.rows(split))
@@ -115,7 +109,7 @@ def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.
     depth=st.sampled_from([0, 30, 100, None]),
 )
 def test_the_needle_is_where_its_group_says(side: str, seed: int, sentences: int, keys: int, depth: int | None) -> None:
-    dataset = Needle(NeedleConfig(keys=keys))
+    dataset = Needle(keys=keys)
     row = dataset.draw(random.Random(seed), side, Place(8 * sentences, depth))
     assert len(row.question.split()) == 8 * sentences
     *told, asked = re.findall(r"[^.?]+[.?]", row.question)
@@ -193,7 +187,7 @@ NAME = re.compile(rf"\b({'|'.join(WORDS['first'])}) ({'|'.join(WORDS['second'])}
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """The data of scale=tiny, with fewer rows."""
     settings = compose(["dataset=induction", "scale=tiny", "dataset.train_rows=3000"]).dataset
-    return made(Induction(settings), tmp_path_factory.mktemp("induction"))
+    return made(settings, tmp_path_factory.mktemp("induction"))
 
 
 def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) -> None:
@@ -203,7 +197,7 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
         for split in ("train", "test")
     }
     assert not found["train"] & found["test"]
-    draw = Induction(InductionConfig(known_names=True)).draw
+    draw = Induction(known_names=True).draw
     asked = str([draw(random.Random(seed), "test", 2) for seed in range(50)])
     assert {" ".join(name) for name in NAME.findall(asked)} & {*names_of("train", 60)}
     for part in (0, 1):
@@ -232,8 +226,8 @@ def operands(row: Example) -> tuple[int, int]:
 
 def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
     sizes = {"train_rows": 500, "validation_rows": 100, "test_rows_per_cell": 3}
-    huge = made(Multiplication(MultiplicationConfig(max_digits=9, extrapolate_digits=10, **sizes)), tmp_path)
-    rows = [row for split in huge.dataset.splits for row in huge.rows(split)]
+    huge = made(Multiplication(max_digits=9, extrapolate_digits=10, **sizes), tmp_path)
+    rows = [row for split in huge.dataset.all_splits for row in huge.rows(split)]
     for row in rows:
         assert int(row["answer"]) == math.prod(operands(row))
     assert max(len(row["answer"]) for row in rows) >= 19
@@ -241,11 +235,11 @@ def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
 
 
 def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
-    config = MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
-    prepared = made(Multiplication(config), tmp_path)
+    every = Multiplication(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
+    prepared = made(every, tmp_path)
     dataset = prepared.dataset
-    assert (dataset.splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
-    drawn = {split: [*map(operands, prepared.rows(split))] for split in dataset.splits}
+    assert (dataset.all_splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
+    drawn = {split: [*map(operands, prepared.rows(split))] for split in dataset.all_splits}
     assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
     assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
         (a, b) for a in range(1, 10) for b in range(1, 10)
@@ -267,7 +261,7 @@ TRUTHS = {
 
 
 def test_the_noise_free_answer_by_hand() -> None:
-    dataset = NoisyNumbers(NoisyNumbersConfig())
+    dataset = NoisyNumbers()
     assert {question: dataset.truth(question) for question in TRUTHS} == TRUTHS
     for question in ("villa 37 4 2", "barn 37 4 2 =", "villa 07 4 2 =", "villa 37 4 2 = ", "villa 37 4 12 ="):
         with pytest.raises(ValueError, match="is not a question of noisy_numbers"):

@@ -19,9 +19,7 @@ from ntl.data.sets.mathematics import (
     TESTS,
     TRAIN,
     Arithmetic,
-    ArithmeticConfig,
     Mathematics,
-    MathematicsConfig,
     answer_of,
 )
 
@@ -38,11 +36,11 @@ def made(dataset: TextDataset, folder: Path) -> Prepared:
 
 
 def mathematics(folder: Path, **settings: Any) -> Prepared:
-    return made(Mathematics(MathematicsConfig(**settings)), folder)
+    return made(Mathematics(**settings), folder)
 
 
 def arithmetic(folder: Path, **settings: Any) -> Prepared:
-    return made(Arithmetic(ArithmeticConfig(**settings)), folder)
+    return made(Arithmetic(**settings), folder)
 
 
 @pytest.fixture
@@ -85,7 +83,7 @@ def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir
     dataset = prepared.dataset
     counts = {"train": 39 * 8, "validation": 39 * 2, "interpolate": 39, "extrapolate": 21}
     assert prepared.fingerprint()["rows"] == counts
-    rows = {split: list(prepared.rows(split)) for split in dataset.splits}
+    rows = {split: list(prepared.rows(split)) for split in dataset.all_splits}
     train, validation = ([file_and_pair(row) for row in rows[split]] for split in ("train", "validation"))
     assert [file for file, _ in train] == list(range(39)) * 8
     assert [file for file, _ in validation] == list(range(39)) * 2
@@ -101,7 +99,7 @@ def test_rows_go_round_the_files_and_tests_keep_their_order(tree: Path, data_dir
 
 
 def test_a_test_needs_no_training_files(sums: Path, data_dir: Path) -> None:
-    dataset = Arithmetic(ArithmeticConfig(**SMALL_SUMS))
+    dataset = Arithmetic(**SMALL_SUMS)
     for name in SUMS_TRAIN:
         (sums / name).rename(sums / f"{name}.away")
     (sums / SUMS_TESTS["extrapolate"][0]).rename(sums / "away")
@@ -127,16 +125,15 @@ def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) ->
 
 
 def test_the_papers_counts() -> None:
-    config = MathematicsConfig()
-    rows, held_out, test_rows = Mathematics(config).counts()
+    rows, held_out, test_rows = Mathematics().counts()
     assert (39 * rows, 39 * held_out, 13 * test_rows, 7 * test_rows) == (25_986_948, 13_026, 130_000, 70_000)
     assert (len(MODULES), len(HARDER), len(TRAIN), len(set(NAMES))) == (13, 7, 39, 59)
-    assert Mathematics(MathematicsConfig(rows_per_file=1000, train_share=0.29)).counts()[0] == 290
-    fault = Mathematics(config).fault
+    assert Mathematics(rows_per_file=1000, train_share=0.29).counts()[0] == 290
+    fault = Mathematics().fault
     assert [fault("", answer) for answer in ("-1.5", "1/2")] == [None, (2, "the answer '1/2' is not a number")]
     # The consent to generate changes no row.
-    asked = Mathematics(MathematicsConfig(allow_generation=True))
-    assert asked.folder_name == Mathematics(config).folder_name
+    asked = Mathematics(allow_generation=True)
+    assert asked.folder_name == Mathematics().folder_name
 
 
 @pytest.mark.parametrize(
@@ -201,7 +198,7 @@ def test_the_real_sums(data_root: Path, tmp_path: Path) -> None:
 )
 def test_answers(question: str, answer: str) -> None:
     assert answer_of(question) == answer
-    assert Arithmetic(ArithmeticConfig()).shortcut("1 - (2 - 3)") == "-4"
+    assert Arithmetic().shortcut("1 - (2 - 3)") == "-4"
 
 
 @pytest.mark.parametrize("question", ["What is 1 + 2.", "1 +", "(1 + 2", "1 * 2", "1(2)"])

@@ -28,11 +28,9 @@ from ntl.data.sets.official import (
     normalize_as_paper,
 )
 
-CONFIGS = {GSM8K: official.GSM8KConfig, RJokes: official.RJokesConfig, MultiRC: official.MultiRCConfig}
-
 
 def made(kind: Any, folder: Path, log: Log = print, **settings: Any) -> Prepared:
-    prepared = Prepared(kind(CONFIGS[kind](**settings)), folder)
+    prepared = Prepared(kind(**settings), folder)
     prepared.prepare(log, download=False)
     return prepared
 
@@ -213,7 +211,7 @@ def test_without_the_training_file_the_line_says_where_it_is(release: Any, data_
 def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Path) -> None:
     release(RJokes, validation=many(2000), test=many(30))
     prepared = made(RJokes, data_dir, allow_dev_training=True, test_rows=7)
-    rows = {split: [row["question"] for row in prepared.rows(split)] for split in prepared.dataset.splits}
+    rows = {split: [row["question"] for row in prepared.rows(split)] for split in prepared.dataset.all_splits}
     assert sorted(rows["train"] + rows["validation"]) == sorted(f"joke {i}" for i in range(2000))
     assert rows["validation"] == [f"joke {i}" for i in range(2000) if held_out(f"joke {i}")]
     assert 150 < len(rows["validation"]) < 250
@@ -229,7 +227,7 @@ def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Pa
 @pytest.mark.data
 def test_the_real_files_of_rjokes(data_root: Path, tmp_path: Path) -> None:
     prepared = made(RJokes, tmp_path, allow_dev_training=True)
-    rows = {split: list(prepared.rows(split)) for split in prepared.dataset.splits}
+    rows = {split: list(prepared.rows(split)) for split in prepared.dataset.all_splits}
     parts = {"validation": [*rows["train"], *rows["validation"]], "test": rows["test"]}
     histograms = {split: Counter(row["answer"] for row in part) for split, part in parts.items()}
     scores = [*map(str, range(12))]
@@ -313,7 +311,7 @@ def test_the_real_files_of_multirc(data_root: Path, tmp_path: Path, silent: list
     prepared = made(MultiRC, tmp_path, paper_compat=True)
     assert prepared.fingerprint()["rows"] == {"train": 5_131, "validation": 953}
     sizes = {}
-    for split in prepared.dataset.splits:
+    for split in prepared.dataset.all_splits:
         rows = [{"question": row["question"], "answer": row["answer"]} for row in prepared.rows(split)]
         content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
         sizes[split] = (len(content), hashlib.sha256(content).hexdigest()[:8])
@@ -327,10 +325,9 @@ FEW = {"validation_rows": 4, "test_rows": 4}
 
 
 def packaged(folder: Path, kind: Any = MeltingPoints, **settings: Any) -> dict[str, list[Any]]:
-    config = official.MeltingPointsConfig if kind is MeltingPoints else official.SentimentConfig
-    prepared = Prepared(kind(config(**{**FEW, **settings})), folder)
+    prepared = Prepared(kind(**{**FEW, **settings}), folder)
     prepared.prepare(lambda line: None, download=False)
-    return {split: list(prepared.rows(split)) for split in prepared.dataset.splits}
+    return {split: list(prepared.rows(split)) for split in prepared.dataset.all_splits}
 
 
 def test_a_wheel_becomes_questions_and_whole_kelvin(data_dir: Path, packages: Callable[[Path], None]) -> None:

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 from given import characters
 
 from ntl.data import encode
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
-from ntl.data.encode import encode_dataset
-from ntl.data.encoded import EncodedDataset
+from ntl.data.encode import EncodedDataset, encode_dataset
 
 END, ONE = 1, 4  # the ids of the end token and of "1"
 TEXTS = ["123", "4", "56"]
@@ -19,7 +17,7 @@ TEXTS = ["123", "4", "56"]
 def packed(folder: Path, length: int, texts: list[str] = TEXTS, **settings: Any) -> EncodedDataset:
     rows = [{"question": "", "answer": text, "weight": str(at)} for at, text in enumerate(texts)]
     settings = {"key": "k", "cache_dir": folder, "decoder_only": True, "max_length": length, **settings}
-    return encode_dataset(lambda place: Dataset.from_list(rows), characters(), packed=True, **settings)
+    return encode_dataset(lambda: rows, characters(), packed=True, **settings)
 
 
 def read(found: EncodedDataset) -> list[tuple[list[int], list[int]]]:

@@ -9,19 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 import ntl
 from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
 from ntl.data import dataset_named, load_dataset
-from ntl.data.prepared import BLOCK, Lines, Prepared, Rows, write_split
-from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
+from ntl.data.prepared import Lines, Prepared, Rows, write_split
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.data.sets.official import MultiRC, RJokes
 from ntl.system.files import sha256_of
 
@@ -29,7 +27,7 @@ from ntl.system.files import sha256_of
 CHILD = """
 import sys, time
 from ntl.data import prepared
-from ntl.data.sets.noisy_numbers import NoisyNumbers, NoisyNumbersConfig
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 def stop(path, rows):
     path.touch()
@@ -37,7 +35,7 @@ def stop(path, rows):
     time.sleep(60)
 
 prepared.write_split = stop
-data = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20))
+data = NoisyNumbers(train_rows=30, validation_rows=10, test_rows=20)
 prepared.Prepared(data, sys.argv[1]).prepare(lambda line: None)
 """
 
@@ -85,7 +83,7 @@ def test_the_shared_folder_is_read_and_never_written(
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
     assert small.prepare().parent == data_dir
     assert list(shared.iterdir()) == []
-    other = NoisyNumbers(NoisyNumbersConfig(seed=7))
+    other = NoisyNumbers(seed=7)
     monkeypatch.delenv("NTL_DATA_DIR")
     Prepared(other, shared).prepare()
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
@@ -157,16 +155,14 @@ def test_an_edited_file_is_named(small: Prepared) -> None:
 
 ADDED = """
 from dataclasses import dataclass
-from ntl.config import DatasetConfig
 from ntl.data.dataset import Material, TextDataset, numbered
 
 @dataclass
-class AddedConfig(DatasetConfig):
+class Added(TextDataset):
     name: str = "added"
 
-class Added(TextDataset):
     def material(self, data_dir, log, *, download=True):
-        return Material({split: numbered(split, [("q", "1")]) for split in self.splits})
+        return Material({split: numbered(split, [("q", "1")]) for split in self.all_splits})
 """
 
 
@@ -177,7 +173,7 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
         Path(module.__file__).write_text(code)
         monkeypatch.setitem(sys.modules, "added", module)
         exec(code, vars(module))
-        found = Prepared(module.Added(module.AddedConfig()), data_dir)
+        found = Prepared(module.Added(), data_dir)
         found.prepare()
         return found.rows("train")[0]["answer"]
 
@@ -185,32 +181,30 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
     assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
 
 
-@given(data=st.binary(), block=st.sampled_from([7, BLOCK]))
+@given(data=st.binary())
 def test_only_line_feeds_end_a_line_and_the_last_is_optional(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, block: int
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "a"
     path.write_bytes(data)
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
-    with patch("ntl.data.prepared.BLOCK", block):
-        assert list(Lines(path)) == expected
+    assert list(Lines(path)) == expected
 
 
 # test_dataset.py
 
 
 def test_the_folder_is_named_by_the_values() -> None:
-    name = NoisyNumbers(NoisyNumbersConfig()).folder_name
+    name = NoisyNumbers().folder_name
     assert name.startswith("noisy_numbers-")
-    assert NoisyNumbers(OmegaConf.structured(NoisyNumbersConfig)).folder_name == name
-    assert NoisyNumbers(NoisyNumbersConfig(_target_="elsewhere.NoisyNumbers")).folder_name == name
-    assert NoisyNumbers(NoisyNumbersConfig(noise_sd=6)).folder_name == name  # int and float of one value
-    assert NoisyNumbers(NoisyNumbersConfig(seed=1)).folder_name != name
+    assert NoisyNumbers(_target_="elsewhere.NoisyNumbers").folder_name == name
+    assert NoisyNumbers(noise_sd=6).folder_name == name  # int and float of one value
+    assert NoisyNumbers(seed=1).folder_name != name
 
     class Next(NoisyNumbers):
         version = 2
 
-    assert Next(NoisyNumbersConfig()).folder_name != name
+    assert Next().folder_name != name
 
 
 @pytest.mark.parametrize("name", known_datasets())
@@ -218,9 +212,9 @@ def test_the_folder_is_named_by_the_values() -> None:
 def test_the_defaults_are_the_paper_scale(name: str) -> None:
     by_config = compose([f"dataset={name}", "scale=paper"]).dataset
     dataset = dataset_named(name)
-    assert dataset.config == by_config
+    assert dataset == by_config
     assert dataset.name == name
-    assert set(dataset.test_splits) < set(dataset.splits)
+    assert set(dataset.test_splits) < set(dataset.all_splits)
 
 
 # test_prepare_data.py

@@ -36,6 +36,7 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.csv", "question;answer\na;No.\n", {}, "dataset.answers=text"),
     ("a.csv", "question,answer\na,1\nb,2,3\n", {}, "a.csv:3: "),
     ("a.csv", '\nquestion,answer\n"a\nb",1\n\nb\n', {}, "a.csv:6: "),
+    ("a.csv", 'question,answer\na,1\n"b,2\nc,3\n', {}, "a.csv:3: "),
     ("a.csv", "question,question,answer\na,b,1\n", {}, "a.csv:1: "),
     ("a.csv", "question,answer\n", {}, "a.csv:1: "),
     ("a.tsv", 'question\tanswer\n"a" b\t1\n', {}, "dataset.cells=plain"),
@@ -58,6 +59,9 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.docx", "a", TEXT, "a.docx: "),
     ("a.txt", "a", {**TEXT, "column": "body"}, "dataset.column=body"),
     ("a.csv", "text", {**TEXT, "documents": "line"}, "dataset.documents=line"),
+    ("a.jsonl", "1", {"splits": {"validation": 0.8, "test": 0.2}}, "dataset.splits.validation=0.8 dataset.splits.test"),
+    ("a.jsonl", "1", {"splits": {"validation": "half"}}, "splits.validation: Value 'half'"),
+    ("a.jsonl", "1", {"train_row": 5}, "data set 'file': train_row: Key 'train_row' not in"),
 ]
 
 
@@ -84,19 +88,24 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("file", {"path": "a.jsnl"}, "Did you mean 'a.jsonl'?"),
     ("file", {"path": "a.jsonl", "answers": "sentense"}, "dataset.answers=sentense: "),
     ("file", {"path": "a.jsonl", "splits": SharesConfig(0.5, 0.5)}, "dataset.splits.validation=0.5 "),
-    ("file", {"path": "a.jsonl", "template": "Say {a"}, "dataset.template='Say {a': "),
-    ("file", {"path": "a.jsonl", "template": "{a}", "question": "b"}, "dataset.template='{a}' dataset.question=b"),
+    ("file", {"path": "a.jsonl", "template": "Say {a"}, "dataset.template=Say {a: "),
+    ("file", {"path": "a.jsonl", "template": "{a}", "question": "b"}, "dataset.template={a} dataset.question=b"),
     ("file", {"path": "a.jsonl", "number_format": "auto", "answers": "text"}, "dataset.number_format=auto "),
     ("file", {"path": "a.jsonl", "number_format": "point", "answers": "sentence"}, "dataset.number_format=point"),
     ("polynomial", {**SMALL, "extrapolate_operations": 5}, "dataset.extrapolate_operations=5: "),
+    (
+        "star_graph",
+        {"_target_": "ntl.data.sets.generated.Needle"},
+        "write ntl.data.sets.generated.StarGraph",
+    ),
     ("star_graph", {**SMALL, "nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels"),
-    ("needle", {**SMALL, "keys": 6, "lengths": [48]}, "dataset.lengths: 48 words are 6 sentences"),
+    ("needle", {**SMALL, "keys": 6, "lengths": [48]}, "dataset.lengths=[48] dataset.keys=6: 48 words are 6 sentences"),
     ("needle", {**SMALL, "depths": [0, 101]}, "dataset.depths=[0,101]: "),
     ("key_values", {**SMALL, "extrapolate_keys": [65]}, "dataset.extrapolate_keys=[65]: "),
     (
         "noisy_numbers",
         {"test_rows": 18_000, "validation_rows": 1},
-        "dataset.test_rows + dataset.validation_rows = 18001",
+        "dataset.test_rows=18000 dataset.validation_rows=1: there are 36000 questions",
     ),
     ("multiplication", {"extrapolate_digits": 5}, "dataset.extrapolate_digits=5: "),
     (

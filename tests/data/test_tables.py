@@ -53,7 +53,7 @@ WRITERS: dict[str, Callable[[Path, list[Row]], Any]] = {
 
 
 def values_of(path: Path, columns: list[str], *, cells: str = "quoted", header: bool = True) -> list[list[Any]]:
-    rows = open_tables(path, header=header, cells=cells)[""].read(lambda names: columns)
+    rows = open_tables(path, lambda names: columns, header=header, cells=cells)[""].rows
     return [[*row.values()] for _, row in rows]
 
 
@@ -158,7 +158,7 @@ def rows(data_dir: Path):
     def read(**values) -> dict[str, list[str]]:
         prepared = Prepared(dataset_named("text", data_dir, **values), data_dir)
         prepared.prepare(lambda line: None)
-        return {split: [row["answer"] for row in prepared.rows(split)] for split in Text.splits}
+        return {split: [row["answer"] for row in prepared.rows(split)] for split in Text.all_splits}
 
     return read
 

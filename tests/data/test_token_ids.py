@@ -126,13 +126,13 @@ def found_in(words: str, folder: Path) -> dict[str, Any]:
     own = ["scale=tiny", "seed=1", "tracking=none", "device=cpu", f"data_dir={folder / 'data'}"]
     config = compose([*own, *shlex.split(words)])
     parts = RunParts(config, lambda line: None)
-    about = {split: dict(parts.encoded(split).about) for split in parts.dataset.splits}
+    about = {split: dict(parts.encoded(split).about) for split in parts.dataset.all_splits}
     examples = {
         split: [
             {name: array.tolist() for name, array in parts.encoded(split)[index].items() if name != "documents"}
             for index in range(count)
         ]
-        for split in parts.dataset.splits
+        for split in parts.dataset.all_splits
         for count in [len(parts.encoded(split))]
     }
     return {

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from given import MAKES
 
 from ntl.data.collate import CausalCollator, Seq2SeqCollator
@@ -96,7 +95,7 @@ def test_what_is_on_disk_and_in_a_batch(tmp_path: Path) -> None:
     rows: list[Any] = [ROW, {"question": "q", "answer": "7", "weight": "0.5"}]
     settings = {**HOW, "cache_dir": tmp_path, "key": "k"}
     plain, weighted, excluded = (
-        encode_dataset(lambda place: Dataset.from_list(rows), TOKENIZER, **settings, **more)
+        encode_dataset(lambda: rows, TOKENIZER, **settings, **more)
         for more in ({}, {"weighted": True}, {"weighted": True, "exclude": YEAR})
     )
     assert "answer_weights" not in plain[0]

@@ -108,9 +108,10 @@ def test_state_and_logits_as_counted_by_hand() -> None:
 
 def test_hours_are_operations_at_the_peak() -> None:
     words = ["model=gpt2_tiny", "scale=tiny", "trainer.max_steps=1000"]
-    once, twice, again, bf16 = (
+    checkpointing, tf32 = "trainer.gradient_checkpointing=true", "trainer.tf32=true"
+    once, twice, again, bf16, fast = (
         price(compose([*words, *more]), GPUS["a100"]).hours
-        for more in ([], [TWICE], ["trainer.gradient_checkpointing=true"], ["trainer.bf16=true"])
+        for more in ([], [TWICE], [checkpointing], ["trainer.bf16=true"], [tf32])
     )
     assert once is not None
     products = 2 * (12 * 64**2 + 2 * 256 * 64) + 256 * 64  # of a token: the layers with their attention, and the head
@@ -118,6 +119,9 @@ def test_hours_are_operations_at_the_peak() -> None:
     assert twice == pytest.approx(2 * once)
     assert again == pytest.approx(once * 4 / 3)
     assert bf16 == pytest.approx(once * 19.5 / 312)
+    assert fast == pytest.approx(once * 19.5 / 156)
+    without = [price(compose([*words, *more]), GPUS["v100"]).hours for more in ([], [tf32])]
+    assert without[0] == without[1]  # a V100 has no TF32
     unknown = compose([*words[:2], "trainer.epochs=1"])
     assert price(unknown, GPUS["a100"]).hours is None  # as many steps as the data has examples, which is not prepared
 
@@ -128,7 +132,7 @@ def test_lengths_and_epochs_are_those_of_the_prepared_text(tmp_path: Path) -> No
     path.write_text("\n".join(lines))
     words = ["dataset=file", f"dataset.path={path}", f"data_dir={tmp_path}", "trainer.epochs=2"]
     config = compose(["model=t5_small", "model.pretrained=false", "scale=tiny", *words])
-    Prepared(build(config.dataset), config.data_dir).prepare(lambda line: None)
+    Prepared(config.dataset, config.data_dir).prepare(lambda line: None)
     found = price(config, GPUS["h100"])
     # 4 digits, and 12 other characters in fours; an answer of 3 digits and its end
     assert (found.lengths.read, found.lengths.written) == (4 + 3, 4)
@@ -156,6 +160,14 @@ def test_what_does_not_fit_is_said_with_what_makes_it_fit() -> None:
     assert "model.lora.rank=16 trainer.gradient_checkpointing=true" in small
     sharded = capacity([compose([*words, "trainer=fsdp", "trainer.gradient_checkpointing=true"])], "v100")
     assert "trainer=fsdp, the state is that on " in sharded
+
+
+def test_hours_at_a_measured_rate_stand_beside_the_estimate() -> None:
+    configs = [compose([*words, "scale=tiny", "trainer.max_steps=7200"]) for words in (["loss=ce"], ["loss=ntl_was"])]
+    _, columns, *rows = capacity(configs, "h100", [0.5, None]).splitlines()
+    assert columns.split()[-3:] == ["GPU-hours", "measured", "runs"]
+    assert [row.split()[-2] for row in rows[:2]] == ["4.0000", "unknown"]
+    assert "measured" not in capacity(configs, "h100")
 
 
 def test_what_cannot_be_priced_is_said() -> None:

@@ -101,12 +101,13 @@ def test_a_mistake_in_a_launcher_is_one_line_before_anything_is_planned(capsys: 
         parts["main"](["table=2", "--print-script"])
 
 
-# What stands for Slurm: both jobs of an array begin at once, in the environment that Slurm would give them.
+# What stands for Slurm: both jobs of an array begin at once, in the environment that Slurm would give them. As Slurm
+# does, it runs a copy of the script: submitit moves the script away as soon as sbatch has ended.
 SBATCH = """#!/bin/sh
 cp "$1" "$FAKE/script"
 export SLURM_CPUS_PER_TASK=4 SLURM_JOB_NODELIST=here SLURM_ARRAY_JOB_ID=7
 for task in 0 1; do
-    SLURM_ARRAY_TASK_ID=$task SLURM_JOB_ID=7$task sh "$1" >"$FAKE/said$task" 2>&1 &
+    SLURM_ARRAY_TASK_ID=$task SLURM_JOB_ID=7$task sh "$FAKE/script" >"$FAKE/said$task" 2>&1 &
 done
 echo Submitted batch job 7
 """

@@ -7,8 +7,8 @@ from rows import record as record_of
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord
-from ntl.results.notes import MODELS, warnings
 from ntl.results.spec import BlockSpec, Role, ScaleSpec
+from ntl.results.table import MODELS, warnings
 
 
 def test_every_model_has_a_name() -> None:

@@ -17,7 +17,6 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.model import T5Config
-from ntl.config.targets import build
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, read_record
 
@@ -90,7 +89,7 @@ def command() -> Callable[..., "subprocess.CompletedProcess[str]"]:
 @pytest.fixture
 def prepared() -> Callable[[Config], Path]:
     """The folder of a config's prepared data; other settings of the same data set may lie beside it."""
-    return lambda config: Prepared(build(config.dataset), config.data_dir).folder
+    return lambda config: Prepared(config.dataset, config.data_dir).folder
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ntl.benchmarks.timing import Call, Row, measure
 from ntl.config import compose
 from ntl.config.folders import choices
-from ntl.config.loss import NextTokenConfig
-from ntl.config.registry import SQUARED_ERROR
+from ntl.config.loss import SQUARED_ERROR, NextTokenConfig
 from ntl.losses import NumberTokenLoss, ce_ntl
 from ntl.losses.fast import LMHead
 from ntl.losses.rows import IGNORE_INDEX

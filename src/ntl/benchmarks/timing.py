@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, device_name, pick_device
 
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler's own log lines
 MIB = 1 << 20
 Call = Callable[[], Any]
 Row = dict[str, Any]
@@ -93,12 +94,25 @@ def peak_bytes(call: Call, device: str) -> int:
         before = torch.cuda.memory_allocated()
         call()
         return torch.cuda.max_memory_allocated() - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler's own log lines
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         call()
     events: Any = recorded.profiler.kineto_results.events()  # pyright: ignore
     sizes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     return max(accumulate((size for _, size in sizes), initial=0))
+
+
+def launched(call: Call, device: str) -> Row:
+    """Return how many kernels a call starts, and how often it waits for the GPU; on a CPU, its innermost operators."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (device == "cuda")]) as recorded:
+        call()
+    events: Any = recorded.events()
+    names = [event.name for event in events if not event.cpu_children]
+    if device != "cuda":
+        return {"operators": sum(name.startswith("aten::") for name in names)}
+    waits = sum(name.endswith("Synchronize") for name in names)
+    return {"kernels": sum("LaunchKernel" in name for name in names), "synchronizations": waits}
 
 
 def show(rows: Iterable[Row], arguments: argparse.Namespace, title: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, Trainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import MIB, Row, clock, in_turns, peak_bytes, ratios
+from ntl.benchmarks.timing import MIB, Row, clock, in_turns, launched, peak_bytes, ratios
 from ntl.config import build, compose
 from ntl.training.callbacks import training_arguments
 from ntl.training.parts import RunParts
@@ -62,7 +62,8 @@ def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: i
     """Yield the median seconds of a step of each row, behind the first fifth of the steps, and its peak memory.
 
     A row is overrides with spaces between them, behind ``common``; "bare" is a plain Seq2SeqTrainer with the model's
-    own loss. Memory is that of two steps, beyond the weights and what else there is before.
+    own loss. Memory is that of two steps, beyond the weights and what else there is before; what is launched, that of
+    the third.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = [f"data_dir={folder}/data", f"output_dir={folder}", "tracking=none", f"device={device}"]
@@ -78,9 +79,11 @@ def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: i
         for row in make:  # fills the caches and triggers lazy imports
             step_seconds(row)
         peaks = {row: peak_bytes(make[row](max_steps=2).train, device) / MIB for row in make}
+        counts = {row: [launched(make[row](max_steps=steps).train, device) for steps in (2, 3)] for row in make}
         seconds = in_turns({row: partial(step_seconds, row) for row in make}, device, rounds)[1]
     first = next(iter(make))
     for row, found in seconds.items():
         times = {"seconds": median(found), **ratios(found, seconds[first])}
         memory = {"peak_mib": peaks[row], "peak_ratio": peaks[row] / peaks[first]}
-        yield {"steps": steps, "rounds": rounds, "row": row, **times, **memory}
+        step = {name: count - counts[row][0][name] for name, count in counts[row][1].items()}
+        yield {"steps": steps, "rounds": rounds, "row": row, **times, **memory, **step}

@@ -9,7 +9,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from inspect import getdoc
 from typing import Any, NoReturn
@@ -123,36 +123,13 @@ def report(main: Callable[[], int | None], interrupted: str = "interrupted.", ex
 RUN = "run"  # stands for the settings without a group
 
 
-def _told(topic: str, config: Any) -> Iterator[str]:
-    from ntl.config.composition import hint
-
-    parts = {RUN: config, **{group: getattr(config, group, None) for group in GROUPS}}
-    typed = {group: part for group, part in parts.items() if is_dataclass(part)}
-    lines: dict[str, list[str]] = {}
-    for group, part in typed.items():
-        lines |= describe(type(part), "" if group == RUN else f"{group}.", part)
-    if topic in parts:
-        yield f"{topic}: {GROUPS.get(topic, 'what holds for the run as a whole')}."
-    if topic in GROUPS:
-        yield f"{topic}= {' '.join(choices(topic))}"
-    if part := typed.get(topic):
-        meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
-        yield f"{topic}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
-    found = [name for name in lines if ("." not in name if topic == RUN else f"{name}.".startswith(f"{topic}."))]
-    if not found and topic not in parts:
-        meant = nearest(topic, lines) if "." in topic else hint(topic, [*parts])
-        raise UserError(f"--help {topic}: no such group or setting; choose one of {', '.join(parts)}.{meant}")
-    for name in found:
-        yield from lines[name]
-
-
 def help_asked(words: Sequence[str]) -> str | None:
     """The text for ``--help`` and the groups, settings and choices (``dataset=gsm8k``) that follow it.
 
     The settings and values are those that hold with these choices. None without ``--help``, and where nothing follows
     it. UserError: what follows is neither.
     """
-    from ntl.config.composition import compose
+    from ntl.config.composition import compose, hint
 
     at = next((number for number, word in enumerate(words) if word in HELP_FLAGS), len(words))
     asked = [word for word in words[at:] if word not in HELP_FLAGS]
@@ -161,4 +138,19 @@ def help_asked(words: Sequence[str]) -> str | None:
     overrides = [word for word in asked if "=" in word]
     topics = [word for word in asked if "=" not in word] or [word.split("=")[0].split(".")[0] for word in overrides]
     config = compose(overrides)
-    return "\n\n".join("\n".join(_told(topic, config)) for topic in dict.fromkeys(topics))
+    settings, texts, known = describe(config), list[str](), [RUN, *GROUPS]
+    for topic in dict.fromkeys(topics):
+        lines, part = [], getattr(config, topic, config)
+        if topic in known:
+            lines.append(f"{topic}: {GROUPS.get(topic, 'what holds for the run as a whole')}.")
+        if topic in GROUPS:
+            lines.append(f"{topic}= {' '.join(choices(topic))}")
+        if topic in known and is_dataclass(part):
+            meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
+            lines.append(f"{topic}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}")  # pyright: ignore
+        names = [name for name in settings if ("." not in name if topic == RUN else f"{name}.".startswith(f"{topic}."))]
+        if not names and topic not in known:
+            meant = nearest(topic, settings) if "." in topic else hint(topic, known)
+            raise UserError(f"--help {topic}: no such group or setting; choose one of {', '.join(known)}.{meant}")
+        texts.append("\n".join([*lines, *(settings[name] for name in names)]))
+    return "\n\n".join(texts)

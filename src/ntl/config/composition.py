@@ -1,58 +1,36 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import decoding, folders, loss, model, root, trainer
+from ntl.config import folders, root
 from ntl.config.folders import FORMER, GROUPS, choices, literal, own_folders, read_yaml, renamed
 from ntl.config.identity import contents_of, plain, read_contents, run_id, setting_files
+from ntl.config.loss import LossConfig, checked_kind, loss_choice
 from ntl.config.model import check_type, describe_weights
-from ntl.config.registry import checked_kind, loss_choice
-from ntl.config.settings import MISSING, about, closest, describe, did_you_mean, nested, quote, setting_names
+from ntl.config.settings import MISSING, SCHEMAS, about, closest, describe, did_you_mean, nested, quote, setting_names
+from ntl.config.trainer import DERIVED, WARMUP, TrainerConfig
 from ntl.config.validation import validate
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
-
-SCHEMAS = {
-    "model/t5": model.T5Config,
-    "model/gpt2": model.GPT2Config,
-    "model/causal": model.CausalConfig,
-    "model/hf": model.HFConfig,
-    "model/hf_regression": model.HFRegressionConfig,
-    "model/rt": model.RTConfig,
-    "model/xval": model.XValConfig,
-    "model/t5_regression": model.T5RegressionConfig,
-    "model/gpt2_regression": model.GPT2RegressionConfig,
-    "tokenizer/base": model.TokenizerConfig,
-    "loss/base": loss.LossConfig,
-    "objective/next_token": loss.NextTokenConfig,
-    "objective/regression": loss.RegressionConfig,
-    "objective/masked_number": loss.MaskedNumberConfig,
-    "objective/mtp": loss.MTPConfig,
-    "objective/expected_error": loss.ExpectedErrorConfig,
-    "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
-    "scale/base": root.ScaleConfig,
-    "trainer/base": trainer.TrainerConfig,
-    "decoding/base": decoding.DecodingConfig,
-    "decoding/auto": decoding.AutoConfig,
-    "decoding/digit_median": decoding.DigitMedianConfig,
-    "decoding/speculative": decoding.SpeculativeConfig,
-    "decoding/number_head": decoding.NumberHeadConfig,
-    "decoding/tree": decoding.TreeConfig,
-    "decoding/likelihood": decoding.LikelihoodConfig,
-    "tracking/base": root.TrackingConfig,
-}
 
 # Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
@@ -63,24 +41,12 @@ CHANGEABLE = ("decoding", "device", "data_dir", "dataset")
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS``, and those of the data sets, each in the file of ``ntl.data.sets`` that has its class.
-
-    UserError for a file that cannot be imported.
-    """
-    found, package = dict(SCHEMAS), import_module("ntl.data.sets")
-    for name in (f"{package.__name__}.{module.name}" for module in iter_modules(package.__path__)):
-        try:
-            with needs("train"):
-                parts = vars(import_module(name)).values()
-        except UserError:
-            raise
-        except Exception as error:  # whatever a file that was added raises: every command imports it
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; correct its file, or remove it."
-            raise UserError(f"{name} cannot be imported: {why}") from error
-        own = (each for each in parts if isinstance(each, type) and each.__module__ == name)
-        own = (each for each in own if issubclass(each, root.DatasetConfig) and each.name != MISSING)
-        found |= {f"dataset/{each.name}": each for each in own}
-    return found
+    """``SCHEMAS`` with those of the data sets, which stand in the files of ``ntl.data.sets``."""
+    package = import_module("ntl.data.sets")
+    with needs("train"):
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+    return SCHEMAS
 
 
 def known_datasets() -> list[str]:
@@ -110,8 +76,7 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     if name == "loss":
         value = ",".join(map(loss_choice, value.split(",")))
         word = f"{key}={value}"
-    takes_several = name in ("extra_decodings", "experiment")
-    is_choice = name in GROUPS and not takes_several
+    is_choice = name in GROUPS and name not in ("extra_decodings", "experiment")  # of which several make sense
     if is_choice and ("[" in value or ("," in value and not sweep)):
         several = f"{name}={re.sub('[][ ]', '', value)}"
         raise UserError(f"{word}: name one choice; `python train.py -m {several}` trains a run for each.")
@@ -129,8 +94,6 @@ def quoted(word: str, *, sweep: bool = False) -> str:
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
-    from hydra.core.config_store import ConfigStore  # here, so that commands have their help at once
-
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in schemas().items():
@@ -152,11 +115,11 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    ends = {each: {each: None} for each in known}
+    names = {end: {end: None} for end in known}
     for path, schema in () if parent else schemas().items():
-        for name, _ in describe(schema, f"{path.partition('/')[0]}."):
-            ends.setdefault(name.rpartition(".")[2], {})[name] = None
-    return did_you_mean(path for each in closest(key, ends) for path in ends[each])
+        for name in describe(schema(), f"{path.partition('/')[0]}."):
+            names.setdefault(name.rpartition(".")[2], {})[name] = None
+    return did_you_mean(name for end in closest(key, names) for name in names[end])
 
 
 def unknown_setting(name: str, schema: type, sign: str = "") -> str:
@@ -172,10 +135,9 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
     Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
-    if not any(word.lstrip("+").startswith("base=") for word in overrides):
-        return None
-    parsed = _parsed(overrides)
-    described = str([each for each in parsed if each.key_or_group == "base"][-1].value())
+    keys = [word.partition("=")[0].lstrip("+") for word in overrides]
+    bases = [word for word, key in zip(overrides, keys, strict=True) if key == "base"]
+    described = str(_parsed(bases)[-1].value()) if bases else ""
     if "=" not in described:
         return None
     text, _, step = described.rpartition("@")
@@ -185,16 +147,16 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
         raise UserError(f"base={described}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
     if "base" in own:
         raise UserError(f"base={described}: a base has no base of its own.")
-    if any(each.key_or_group == "experiment" for each in parsed):
+    if "experiment" in keys:
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
-    shared = [word for word, each in zip(overrides, parsed, strict=True) if each.key_or_group.split(".")[0] in SHARED]
-    return [*(word for word in shared if word.partition("=")[0] not in own), *words], int(step)
+    shared = [word for word, key in zip(overrides, keys, strict=True) if key.split(".")[0] in SHARED and key not in own]
+    return [*shared, *words], int(step)
 
 
 def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
-    if not (found := base_words(overrides)):
+    if not (described := base_words(overrides)):
         return
-    words, step = found
+    words, step = described
     base = compose(words)
     if step > base.trainer.max_steps and not base.trainer.epochs:
         raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
@@ -210,7 +172,7 @@ def _settle(config: root.Config, typed: Sequence[str]) -> None:
 
     A kind that is given by its function is the kind, and one that is typed names the loss.
     """
-    for length, steps in trainer.DERIVED.items():
+    for length, steps in DERIVED.items():
         if f"trainer.{steps}" in typed and f"trainer.{length}" not in typed:
             setattr(config.trainer, length, 0.0)
     config.loss.kind = checked_kind(config.loss.kind)
@@ -222,15 +184,12 @@ def _settle(config: root.Config, typed: Sequence[str]) -> None:
 
 def _reset_idle(config: root.Config) -> None:
     """Settings without effect get their defaults, so that ``loss=ce,ntl_was loss.weight=0.3,2`` trains CE once."""
-    loss, tokenizer = config.loss, config.tokenizer
-    idle: list[tuple[Any, Sequence[str]]] = [
-        (loss, () if loss.has_number else ["weight"]),
-        (config.trainer, trainer.WARMUP if config.trainer.schedule == "plateau" else ["patience", "factor"]),
-        (tokenizer, () if tokenizer.kind == "xval" else ["paper_compat"]),
-    ]
-    for part, names in idle:
-        for name in names:
-            setattr(part, name, getattr(type(part), name))
+    if not config.loss.has_number:
+        config.loss.weight = LossConfig.weight
+    for name in WARMUP if config.trainer.schedule == "plateau" else ("patience", "factor"):
+        setattr(config.trainer, name, getattr(TrainerConfig, name))
+    if config.tokenizer.kind != "xval":
+        config.tokenizer.paper_compat = False
 
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
@@ -260,31 +219,21 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 
     Overrides are not resolved here, so that an interpolation that fails is reported with its key.
     """
-    from hydra.core.hydra_config import HydraConfig
-
     hydra = HydraConfig.get()
     # A job of a launcher is another process, which has not seen the command line.
-    own_folders[:] = [Path(each.path) for each in hydra.runtime.config_sources if each.provider == "command-line"]
+    own_folders[:] = [Path(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"]
     overrides: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str]) -> DictConfig:
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
+@lru_cache(maxsize=256)
+def _composed(overrides: tuple[str, ...], places: tuple[Path, ...]) -> DictConfig:
+    """As Hydra composes them from the files in ``places``: ``config/`` and folders of the user's."""
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
-        places = ",".join(quote(f"file://{folder}") for folder in own_folders)
-        return hydra_compose("train", overrides=[*overrides, *([f"hydra.searchpath=[{places}]"] if places else [])])
-
-
-@lru_cache(maxsize=256)
-def _pickled(overrides: tuple[str, ...], places: tuple[Path, ...]) -> bytes:
-    # A pickle is read several times as fast as a DictConfig is copied. ``places`` are there for the cache's key.
-    return pickle.dumps(_composed(overrides))
+    with initialize_config_dir(str(places[0]), version_base="1.3"):
+        own = ",".join(quote(f"file://{folder}") for folder in places[1:])
+        return hydra_compose("train", overrides=[*overrides, *([f"hydra.searchpath=[{own}]"] if own else [])])
 
 
 # What stands before a value: a setting, unless it is a group, but none of Hydra's own and nothing that is added.
@@ -292,30 +241,26 @@ _KEY = re.compile(r"(?!hydra\b)(\w[\w.]*)=")
 
 
 def _parsed(overrides: Sequence[str]) -> Sequence[Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def _set(node: DictConfig, overrides: Sequence[str]) -> None:
     """Set values as Hydra sets them, one for each setting."""
-    for each in _parsed(overrides):
-        if each.is_sweep_override():
-            raise ValidationError(f"{each.input_line}: several values, and one is meant")
-        OmegaConf.update(node, each.key_or_group, each.value(), merge=True)
+    for override in _parsed(overrides):
+        if override.is_sweep_override():
+            raise ValidationError(f"{override.input_line}: several values, and one is meant")
+        OmegaConf.update(node, override.key_or_group, override.value(), merge=True)
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
     """As Hydra composes them: each combination of groups once, in which values are set."""
-    from hydra.errors import HydraException
-
-    values = [word for word in overrides if (found := _KEY.match(word)) and found[1] not in GROUPS]
-    rest = tuple(word for word in overrides if word not in values)
-    raw = pickle.loads(_pickled(rest, (folders.CONFIG_DIR, *own_folders)))
+    values = [word for word in overrides if (key := _KEY.match(word)) and key[1] not in GROUPS]
+    groups, places = tuple(word for word in overrides if word not in values), (folders.CONFIG_DIR, *own_folders)
+    raw = deepcopy(_composed(groups, places))
     try:
         _set(raw, values)
     except (HydraException, OmegaConfBaseException):
-        return _composed(overrides)  # which says what is wrong
+        return _composed(tuple(overrides), places)  # which says what is wrong
     return raw
 
 
@@ -325,34 +270,31 @@ def compose(overrides: Sequence[str] = ()) -> root.Config:
     return to_config(_raw(overrides), overrides)
 
 
-def _merged(group: str, values: Mapping[str, Any]) -> Any:
-    """Stored values in the schema of their name, or the first that has all of their keys and, if any, their target."""
-    named = f"{group}/{values.get('name')}"
-    for path, schema in sorted(schemas().items(), key=lambda each: each[0] != named):
-        if path.startswith(f"{group}/") and values.keys() <= {field.name for field in fields(schema)}:
-            target = getattr(schema, "_target_", MISSING)
-            if target in (MISSING, values.get("_target_", target)):
-                return OmegaConf.merge(OmegaConf.structured(schema), values)
-    return values
+def _merged(group: str, values: Any) -> Any:
+    """Stored values in the schema that has all of their keys and, if any, their target: of their name, if it has."""
+    fitting = []
+    for path, schema in schemas().items():
+        target = getattr(schema, "_target_", MISSING)
+        is_same = target in (MISSING, values.get("_target_", target))
+        if path.startswith(f"{group}/") and is_same and values.keys() <= {field.name for field in fields(schema)}:
+            fitting.append((path != f"{group}/{values.get('name')}", target == MISSING, len(fitting), schema))
+    return OmegaConf.merge(OmegaConf.structured(min(fitting)[-1]), values) if fitting else values
 
 
 def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] = ()) -> root.Config:
     """The dataclasses that ``values`` (plain dictionaries) were written from, whatever ``config/`` says now.
 
-    UserError, which names ``where``, for a key or a type that no schema has.
+    UserError, which names ``where`` or an override, for a key or a type that no schema has.
     """
     node = OmegaConf.structured(root.Config)
     try:
         for stored, value in values.items():
             key = FORMER.get(stored, stored)
             if key == "extra_decodings":
-                for name, extra in value.items():
-                    OmegaConf.update(node, f"{key}.{name}", _merged("decoding", extra))
-            else:
-                merged = _merged(key, value) if isinstance(value, Mapping) else value
-                OmegaConf.update(node, key, merged, merge=merged is value)
-        if overrides:
-            _set(node, overrides)
+                value = {name: _merged("decoding", extra) for name, extra in value.items()}
+            OmegaConf.update(node, key, _merged(key, value) if key in GROUPS and isinstance(value, Mapping) else value)
+        for where in overrides:
+            _set(node, [quoted(where)])
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
         why = "" if overrides else "; written by another version of ntl? Commit c70519fb reads what is older."
@@ -370,19 +312,21 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     values = read_yaml(path) if path.is_file() else None
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; give the folder of one, for example outputs/<run id>.")
-    config = from_values(values, str(path))
-    if any(word.startswith("dataset=") for word in overrides):
-        own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
-        config.dataset = compose([*own, *(word for word in overrides if word.startswith("dataset"))]).dataset
-        overrides = [word for word in overrides if not word.startswith("dataset")]
-    for override in sorted(overrides, key=lambda word: not word.startswith("decoding=")):  # a group comes first
-        key, equals, value = override.partition("=")
+    for override in overrides:
+        key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key != "decoding":
-            config = from_values(literal(plain(config)), override, [quoted(override)])
-        elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
-            config.decoding = cast("Any", OmegaConf.to_object(_raw([quoted(override)])["decoding"]))
+    of_data = [word for word in overrides if word.startswith("dataset")]
+    if any(word.startswith("dataset=") for word in of_data):
+        own = [f"scale={values['scale']['name']}", f"seed={values['seed']}"]
+        own.append(f"dataset.format={values['dataset']['format']}")
+        values["dataset"] = literal(plain(compose([*own, *of_data]).dataset))
+        overrides = [word for word in overrides if word not in of_data]
+    for word in overrides:
+        if word.startswith("decoding=") and word != f"decoding={values['decoding']['name']}":
+            # Whether it fits is a question of this run, which ``validate`` answers.
+            values["decoding"] = literal(plain(OmegaConf.to_object(_raw([quoted(word)])["decoding"])))
+    config = from_values(values, str(path), [word for word in overrides if not word.startswith("decoding=")])
     if typed := {word.partition("=")[0].removeprefix("dataset.") for word in overrides if word.startswith("dataset.")}:
         config.dataset.check(config.data_dir)
         files = setting_files(config.dataset, config.data_dir)  # another file is another data set

@@ -1,26 +1,28 @@
 """Schemas of decodings: how an answer is read off a trained model."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ntl.config.settings import MISSING, setting
+from ntl.config.settings import MISSING, Rule, Schema, setting
+from ntl.config.validation import ANSWERS, HEADS, NUMERIC, PLAIN, kinds_of
+
+OTHER = "leave it out, or take decoding=greedy or decoding=beam"
 
 
 @dataclass
-class DecodingConfig:
+class DecodingConfig(Schema, schema="decoding/base"):
     """Settings of every decoding; `greedy` and `beam` have no others.
 
-    Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.validation``). ``drafts``: the heads of multi-token prediction are used, too.
+    ``answers`` and ``tokenizers``, of the class, are the kinds that it can read; no tokenizer stands for all.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
-    drafts: ClassVar[bool] = False
 
-    _target_: str = "ntl.decoding.generation.generate"
+    _target_: str = setting("ntl.decoding.generation.generate", room="ntl.decoding")
     name: str = setting(MISSING, "The choice of the group.")
-    head: str = setting("lm", "The head of the model that it reads.")
+    head: str = setting("lm", "The head of the model that it reads.", choices=tuple(HEADS))
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
         0, "Longest answer; 0: as in decoding, else as in training, plus some.", "tokens", min=0
@@ -31,18 +33,33 @@ class DecodingConfig:
         "linear", "Intervals from x - d to x + d; log: from x / r to x * r, above 0.", choices=("linear", "log")
     )
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        answers, tokenizer = config.dataset.answers, config.tokenizer.kind
+        for key, default in (("interval_rows", 0), ("interval_scale", "linear")):
+            if getattr(self, key) != default and answers not in NUMERIC:
+                yield f".{key} dataset", "an answer of one number alone has an interval; leave it out."
+        if answers not in self.answers:
+            yield ". dataset", f"its answer is {ANSWERS[answers]}, not {kinds_of(self.answers)}; {OTHER}."
+        if self.tokenizers and tokenizer not in self.tokenizers:
+            yield ". tokenizer", f"it reads the tokens of tokenizer={' or '.join(self.tokenizers)}; {OTHER}."
+
 
 @dataclass
-class AutoConfig(DecodingConfig):
+class AutoConfig(DecodingConfig, schema="decoding/auto"):
     """Greedy decoding until a run ends; then greedy or one of ``extra_decodings``, by validation error."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence")
 
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        yield from super().rules(config, typed)
+        if self is not config.decoding or not config.extra_decodings:
+            yield ". extra_decodings", "nothing to choose from; train with extra_decodings=all, or give one decoding."
+
 
 @dataclass
-class DigitMedianConfig(DecodingConfig):
+class DigitMedianConfig(DecodingConfig, schema="decoding/digit_median"):
     """Greedy decoding in which a digit is the median, not the likeliest, of the digits' distribution."""
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "sentence", "numbers")
@@ -53,21 +70,26 @@ class DigitMedianConfig(DecodingConfig):
 
 
 @dataclass
-class SpeculativeConfig(DecodingConfig):
+class SpeculativeConfig(DecodingConfig, schema="decoding/speculative"):
     """Greedy decoding in which the heads of ``objective=mtp`` draft and the model verifies."""
-
-    drafts: ClassVar[bool] = True
 
     _target_: str = "ntl.decoding.speculative.speculate"
     num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
     heads: int = setting(0, "Heads that are used, with the model's own; 0: all that there are; 1: no drafts.", min=0)
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        if not config.objective.drafts:
+            yield ". objective", f"the model has no heads to draft with; {OTHER}, or train it with objective=mtp."
+        if self.heads > config.objective.drafts:
+            yield ".heads objective.heads", "choose at most those of the model."
+        yield from super().rules(config, typed)
 
 
 _DECIMALS = "Decimals of the number that is written as the answer."
 
 
 @dataclass
-class NumberHeadConfig(DecodingConfig):
+class NumberHeadConfig(DecodingConfig, schema="decoding/number_head"):
     """The output of a number head; nothing is generated."""
 
     _target_: str = MISSING
@@ -76,7 +98,7 @@ class NumberHeadConfig(DecodingConfig):
 
 
 @dataclass
-class TreeConfig(DecodingConfig):
+class TreeConfig(DecodingConfig, schema="decoding/tree"):
     """A point of the model's distribution over numbers, found by a search of the tree of token sequences."""
 
     answers: ClassVar[tuple[str, ...]] = ("number",)
@@ -91,10 +113,15 @@ class TreeConfig(DecodingConfig):
 
 
 @dataclass
-class LikelihoodConfig(DecodingConfig):
+class LikelihoodConfig(DecodingConfig, schema="decoding/likelihood"):
     """Nothing is decoded: each token of a plain text is scored, given those before it."""
 
-    answers: ClassVar[tuple[str, ...]] = ("none",)
+    answers: ClassVar[tuple[str, ...]] = (PLAIN,)
 
     _target_: str = "ntl.decoding.likelihood.read_likelihood"
     digits_only: bool = setting(True, "Only digits count as numbers; the tokenizer's own setting.")
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        yield from super().rules(config, typed)
+        if self.digits_only != config.tokenizer.digits_only:
+            yield ".digits_only tokenizer.digits_only", "it is the tokenizer's own setting; set that instead."

@@ -36,13 +36,12 @@ def use(folder: Path) -> None:
     """Take choices from a folder of the user's, too. UserError: it has none, or one that ``config/`` has as well."""
     with one_line_errors("read", folder):
         files = [regular(path) for group in GROUPS for path in sorted((folder / group).rglob("*.yaml"))]
-    found = [path.relative_to(folder) for path in files]
-    if not found:
+    if not files:
         raise UserError(f"--config-dir {folder}: no YAML file in a folder named like a setting: {', '.join(GROUPS)}.")
-    for path in found:
-        if (CONFIG_DIR / path).is_file():
-            choice = f"{path.parent}={path.stem}"
-            raise UserError(f"{folder / path}: {choice} exists already; give the file another name.")
+    for path in files:
+        place = path.relative_to(folder)
+        if (CONFIG_DIR / place).is_file():
+            raise UserError(f"{path}: {place.parent}={place.stem} exists already; give the file another name.")
     own_folders[:] = [folder.absolute()]
 
 
@@ -65,14 +64,14 @@ def literal(value: Any) -> Any:
         return {key: literal(item) for key, item in value.items()}
     if isinstance(value, list):
         return [literal(item) for item in value]
-    return INTERPOLATION.sub(lambda found: rf"{found[1] * 2}\${{", value) if isinstance(value, str) else value
+    return INTERPOLATION.sub(lambda match: rf"{match[1] * 2}\${{", value) if isinstance(value, str) else value
 
 
 def check_plain(value: Any, where: str) -> None:
     """UserError for an interpolation such as ``${oc.env:HOME}`` in a text that was not typed here."""
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         check_plain(item, where)
-    if isinstance(value, str) and any(len(found[1]) % 2 == 0 for found in INTERPOLATION.finditer(value)):
+    if isinstance(value, str) and any(len(match[1]) % 2 == 0 for match in INTERPOLATION.finditer(value)):
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
 
 

@@ -8,9 +8,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ntl.config.loss import LossConfig
+from ntl.config.loss import SQUARED_ERROR, LossConfig
 from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
-from ntl.config.registry import SQUARED_ERROR
 from ntl.config.root import DatasetConfig
 from ntl.config.trainer import DERIVED, chooses_decoded
 from ntl.system.files import data_roots
@@ -37,7 +36,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def differing(config: Any) -> dict[str, Any]:
+def non_default(config: Any) -> dict[str, Any]:
     """The values that differ from their schema's defaults: a new setting with a default changes no id."""
     defaults = plain(type(config)())
     return {key: value for key, value in plain(config).items() if value != defaults[key]}
@@ -45,11 +44,11 @@ def differing(config: Any) -> dict[str, Any]:
 
 def _of_functions(loss: LossConfig) -> dict[str, Any]:
     """The loss in the words that ids were made of from the first, which name functions in place of kinds."""
-    values = {key: each for key, each in differing(loss).items() if key in ("name", "weight", "implementation")}
+    values = {key: value for key, value in non_default(loss).items() if key in ("name", "weight", "implementation")}
     if loss.kind == SQUARED_ERROR:
         return {**values, "name": "mse", "heads": ["regression", "masked_number"], "number": _function(loss.kind)}
     for part, is_base in (("base", True), ("number", False)):
-        name = "+".join(each.function for each in loss.kinds if each.is_base == is_base)
+        name = "+".join(kind.function for kind in loss.kinds if kind.is_base == is_base)
         if name and (name != "cross_entropy" or loss.options):
             values[part] = _function(name, **loss.options)
     return {**values, "cost": _function("squashed_cost", factor=loss.squash)} if loss.squash else values
@@ -62,20 +61,20 @@ def _function(name: str, **options: Any) -> dict[str, Any]:
 def _contents(config: Any) -> dict[str, str]:
     """Group -> what is hashed for its path: the sha256 of the files read from a folder, or the hub id itself."""
     model, tokenizer, file = config.model.path, config.tokenizer.path, gguf_file(config.model)
-    found = {"model": model, "tokenizer": tokenizer}
+    contents = {"model": model, "tokenizer": tokenizer}
     if model and Path(model).is_dir():
-        found["model"] = f"sha256:{weights_digest(Path(model), file)}"
+        contents["model"] = f"sha256:{weights_digest(Path(model), file)}"
         tokenizer = tokenizer or model
     if tokenizer and Path(tokenizer).is_dir():
         of_model = file if tokenizer == model else ""
-        found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer), of_model))}"
-    return {group: content for group, content in found.items() if content}
+        contents["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer), of_model))}"
+    return {group: content for group, content in contents.items() if content}
 
 
 def find_file(path: str, data_dir: str | Path) -> Path | None:
     """The file or folder of this path, or of this path below a data folder."""
     places = (Path(path), *(root / path for root in data_roots(Path(data_dir))))
-    return next((each for each in places if each.exists()), None)
+    return next((place for place in places if place.exists()), None)
 
 
 def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
@@ -84,15 +83,15 @@ def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
     A text names a file by a path of its own or one below a data folder. It must have a dot or a slash in it, or stand
     in a setting called path, file, folder or dir: a word such as ``train`` is none because a folder has that name.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for key, value in sorted(plain(config).items()):
         texts = [] if key in _NAMELESS else value if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and text and (_PATH.search(key) or "/" in text or "." in text):
                 with suppress(OSError, ValueError):
                     if path := find_file(text, data_dir):
-                        found.setdefault(key, []).append(path)
-    return found
+                        files.setdefault(key, []).append(path)
+    return files
 
 
 def read_contents(config: Any, data_dir: str | Path) -> None:
@@ -100,14 +99,21 @@ def read_contents(config: Any, data_dir: str | Path) -> None:
 
     From then on it stands for the setting: an edited file is another data set, and a moved one the same.
     """
-    found = setting_files(config, data_dir)
-    config.contents = {key: contents_of(paths) for key, paths in found.items()}
+    config.contents = {key: contents_of(paths) for key, paths in setting_files(config, data_dir).items()}
 
 
 def contents_of(paths: list[Path]) -> str:
-    """``content_of`` a single path, or the sha256 of that of each of several."""
-    each = [content_of(path) for path in paths]
-    return each[0] if len(each) == 1 else f"sha256:{hashlib.sha256(json.dumps(each).encode()).hexdigest()}"
+    """``sha256:`` and the digest of a file, of the names and contents of a folder's files, or of several of these."""
+    contents = []
+    for path in paths:
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        lines = "".join(f"{name} {file_digest(file)}\n" for name, file in files)
+        contents.append(f"sha256:{_sha256(lines) if path.is_dir() else file_digest(path)}")
+    return contents[0] if len(contents) == 1 else f"sha256:{_sha256(json.dumps(contents))}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def by_content(values: dict[str, Any]) -> dict[str, Any]:
@@ -115,12 +121,19 @@ def by_content(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != "contents"} | values.get("contents", {})
 
 
-def deciding(config: Any) -> dict[str, Any]:
+# The text of a model's file that ids were made of from the first, where it was wrong and has been corrected.
+_REQUIRES = {
+    "t5_3b": "trainer.bf16=true on one GPU of 80 GB, or with trainer.gradient_checkpointing=true model.lora.rank=16 "
+    "as well on one of 24 GB"
+}
+
+
+def identity_fields(config: Any) -> dict[str, Any]:
     """Everything that decides the result, by group, except for defaults.
 
     UserError: a folder of weights or of a tokenizer contains none.
     """
-    values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
+    values: dict[str, Any] = {group: non_default(getattr(config, group)) for group in COMPUTED}
     values["loss"] = _of_functions(config.loss)
     for group, content in _contents(config).items():
         values[group]["path"] = content
@@ -129,12 +142,14 @@ def deciding(config: Any) -> dict[str, Any]:
         if config.model.dropout is not None:
             values["model"]["dropout"] = config.model.dropout
     values["model"].pop("file", None)  # its content counts, not its name
+    if config.model.name in _REQUIRES:
+        values["model"]["requires"] = _REQUIRES[config.model.name]
     for given, steps in DERIVED.items():
         if getattr(config.trainer, given):
             values["trainer"].pop(steps, None)
     if chooses_decoded(config.trainer):
         idle = ("interval_rows", "interval_scale")  # they choose nothing
-        values["decoding"] = {key: each for key, each in differing(config.decoding).items() if key not in idle}
+        values["decoding"] = {key: value for key, value in non_default(config.decoding).items() if key not in idle}
     values["dataset"] = by_content(values["dataset"])
     if config.base:
         values["base"] = config.base
@@ -142,15 +157,14 @@ def deciding(config: Any) -> dict[str, Any]:
 
 
 def run_id(config: Any) -> str:
-    """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``deciding``, identifies the run; words are for people.
+    """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``identity_fields``, is the id; words are for people.
 
     It leaves out locations (``NOT_RECORDED``), steps that follow from epochs, and decoding and paper_compat: a trained
     model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
     answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
-    values = deciding(config)
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    values = identity_fields(config)
+    hashed = _sha256(json.dumps(values, sort_keys=True, separators=(",", ":")))[:12]
     return f"{config.dataset.name}-{config.model.name}-{values['loss']['name']}-s{config.seed}-{hashed}"
 
 
@@ -176,12 +190,3 @@ def recorded(config: Any) -> dict[str, Any]:
     if not values["objective"]["mask"]["fraction"]:
         del values["objective"]["mask"]
     return values
-
-
-def content_of(path: Path) -> str:
-    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder."""
-    if not path.is_dir():
-        return f"sha256:{file_digest(path)}"
-    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-    lines = "".join(f"{name} {file_digest(file)}\n" for name, file in files)
-    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

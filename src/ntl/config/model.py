@@ -3,12 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ntl.config.settings import MISSING, setting
+from ntl.config.settings import MISSING, Rule, Schema, nearest, setting
+from ntl.config.validation import ANSWERS, FAMILIES, HEADS, kinds_of, value_of
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import CONFIG, read_settings, require, snapshot, weight_files, weights_digest
 
@@ -21,23 +22,31 @@ def _size(default: int, meaning: str, unit: str = "", origin: str = "published")
 
 
 @dataclass
-class LoraConfig:
+class LoraConfig(Schema):
     """Low-rank adaptation (Hu et al., 2021) of every linear layer."""
 
     rank: int = setting(0, "Rank of the adapters; 0: all weights are trained instead.", min=0)
-    alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0)
-    dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9)
+    alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0, needs="rank")
+    dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9, needs="rank")
     full: list[str] = setting(list, "Prefixes of weights trained in full: those that a checkpoint does not contain.")
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        if "model.lora.full" in typed and not self.rank:
+            yield ".full", "has no effect with model.lora.rank=0; set the rank, or leave it out."
+        if self.rank and config.trainer.parallel == "fsdp":
+            yield ".rank trainer.parallel", "adapters of sharded weights are not saved; take trainer=ddp."
+        if self.rank and not config.model.pretrained:
+            yield ".rank model.pretrained", "adapters change learned weights; give these, or leave model.lora out."
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Schema):
     """Settings of every model."""
 
-    _target_: str = MISSING
+    _target_: str = setting(MISSING, room="ntl.models")
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     family: str = setting(MISSING, "Decides which tokenizers and data sets fit; not to be set.")
-    head: str = setting("lm", "Decides which losses, objectives and decodings fit; not to be set.")
+    head: str = setting("lm", "Decides which objectives and decodings fit; not to be set.", choices=tuple(HEADS))
     hub_id: str = setting("", "The published checkpoint, `owner/name`; empty: there is none.")
     tokenizer_hub_id: str = setting("", "The published tokenizer of a model without published weights.")
     path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
@@ -48,9 +57,34 @@ class ModelConfig:
     )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        family, answers = FAMILIES.get(self.family), config.dataset.answers
+        if family is None or family.head != self.head:
+            known = ", ".join(f"{name} ({kind.head})" for name, kind in FAMILIES.items())
+            yield "model .family .head", f"choose one of {known}.{nearest(self.family, FAMILIES)}"
+        assert family is not None
+        if config.tokenizer.kind not in family.tokenizers:
+            kinds = " or ".join(family.tokenizers)
+            yield "model tokenizer", f"this model reads {kinds}; use tokenizer={family.tokenizers[-1]}."
+        if answers not in family.answers:
+            yield "model dataset", f"its answer is {ANSWERS[answers]}, not {kinds_of(family.answers)}; take another."
+        for name in ("objective", "decoding", *(f"extra_decodings.{name}" for name in config.extra_decodings)):
+            if (other := value_of(config, name).head) != self.head:
+                line = f"this model has {HEADS[self.head]}, and that is for {HEADS[other]}; leave it out."
+                yield f"model {name}", line
+        if not self.pretrained and self.dropout is None:
+            yield ".dropout", "random weights have none of their own; give a rate, or leave it out."
+        if self.pretrained and not source(self):
+            yield (
+                "model .pretrained",
+                "no weights are published; take model=hf model.path=FOLDER, or pretrained=false.",
+            )
+        if typed:
+            yield from _of_what_was_typed(self, config, typed)
+
 
 @dataclass
-class T5Config(ModelConfig):
+class T5Config(ModelConfig, schema="model/t5"):
     """T5 v1.0: tied embeddings, ReLU, relative positions. The shape is that of T5-Small."""
 
     _target_: str = "ntl.models.pretrained.build_t5"
@@ -65,7 +99,7 @@ class T5Config(ModelConfig):
 
 
 @dataclass
-class T5RegressionConfig(T5Config):
+class T5RegressionConfig(T5Config, schema="model/t5_regression"):
     """T5 with one output on the decoder's last position (paper, Table 4)."""
 
     _target_: str = "ntl.models.pretrained.build_t5_regression"
@@ -74,7 +108,7 @@ class T5RegressionConfig(T5Config):
 
 
 @dataclass
-class RTConfig(T5Config):
+class RTConfig(T5Config, schema="model/rt"):
     """Regression Transformer (Born and Manica, 2023) as in the paper: T5 with frozen number encodings.
 
     The encoding of a token ``_d_e_`` is that of d x 10^e.
@@ -87,7 +121,7 @@ class RTConfig(T5Config):
 
 
 @dataclass
-class GPT2Config(ModelConfig):
+class GPT2Config(ModelConfig, schema="model/gpt2"):
     """GPT-2: learned positions, tied embeddings, GELU. The shape is that of GPT-2 Small."""
 
     _target_: str = "ntl.models.pretrained.build_gpt2"
@@ -100,7 +134,7 @@ class GPT2Config(ModelConfig):
 
 
 @dataclass
-class GPT2RegressionConfig(GPT2Config):
+class GPT2RegressionConfig(GPT2Config, schema="model/gpt2_regression"):
     """GPT-2 with one output on the last token."""
 
     _target_: str = "ntl.models.pretrained.build_gpt2_regression"
@@ -109,7 +143,7 @@ class GPT2RegressionConfig(GPT2Config):
 
 
 @dataclass
-class CausalConfig(ModelConfig):
+class CausalConfig(ModelConfig, schema="model/causal"):
     """Any decoder-only model of transformers."""
 
     _target_: str = "ntl.models.pretrained.build_causal"
@@ -120,7 +154,7 @@ class CausalConfig(ModelConfig):
 
 
 @dataclass
-class HFConfig(ModelConfig):
+class HFConfig(ModelConfig, schema="model/hf"):
     """The weights in `path` as they are: any decoder or encoder-decoder of transformers, with its own config.
 
     ``family`` and ``name`` are those of the weights (``describe_weights``).
@@ -132,7 +166,7 @@ class HFConfig(ModelConfig):
 
 
 @dataclass
-class HFRegressionConfig(HFConfig):
+class HFRegressionConfig(HFConfig, schema="model/hf_regression"):
     """The weights in `path` as they are, of a decoder, with one output on the last token in place of the next one."""
 
     _target_: str = "ntl.models.pretrained.build_regression"
@@ -141,7 +175,7 @@ class HFRegressionConfig(HFConfig):
 
 
 @dataclass
-class XValConfig(ModelConfig):
+class XValConfig(ModelConfig, schema="model/xval"):
     """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose `[NUM]` embedding is scaled."""
 
     _target_: str = "ntl.models.xval.build"
@@ -157,6 +191,8 @@ class XValConfig(ModelConfig):
     paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 
+# Settings that describe the model's file, which nobody types.
+FIXED = ("name", "family", "head", "requires", "hub_id")
 # Settings that have an effect although weights are loaded; the weights determine all others.
 NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat", "file"}
 # The `model_type` that config.json has where the weights fit the settings of a schema; of any other schema it has any.
@@ -184,7 +220,7 @@ def tokenizer_source(config: ModelConfig) -> str:
 
 
 @dataclass
-class TokenizerConfig:
+class TokenizerConfig(Schema, schema="tokenizer/base"):
     """How text becomes token ids, and which of them are numbers."""
 
     name: str = setting(MISSING, "The choice of the group.")
@@ -195,22 +231,42 @@ class TokenizerConfig:
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
 
 
+def _of_what_was_typed(model: ModelConfig, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+    is_own = not isinstance(model, HFConfig) and (not model.hub_id or ("model.hub_id" in typed and not model.path))
+    if is_own and source(model) and model.family in ("decoder", "t5"):
+        line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
+        yield f"model .{'path' if model.path else 'hub_id'}", line
+    for key in typed:
+        name = key.removeprefix("model.").partition(".")[0] if key.startswith("model.") else ""
+        if name in FIXED:
+            yield key, "describes the model's file; write one of your own."
+        if model.pretrained and name in of_weights(model):
+            yield key, "loaded weights have their own; leave it out, or set model.pretrained=false."
+        if name == "path" and model.path and not model.pretrained:
+            yield key, "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
+        if name == "tokenizer_hub_id" and (config.tokenizer.path or source(model)):
+            yield key, "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
+    if {"scale", "experiment"}.isdisjoint(typed):
+        if model.pretrained and config.scale.name == "tiny":
+            yield "model .pretrained", "scale=tiny is meant for random weights; add scale=finetune, or another."
+        if not model.pretrained and config.scale.name == "finetune":
+            line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
+            yield "model .pretrained", line
+
+
 # ---- given weights: what ``model=hf`` is called after, and whether weights fit the file that loads them
 
 HF = "hf"
+UNITS = {"b": 10**9, "m": 10**6, "k": 10**3}
 # Ends of the names of classes of transformers that read text and write none.
 READERS = ("ForMaskedLM", "ForPreTraining", "EncoderModel")
 
 
 def describe_weights(model: ModelConfig) -> None:
-    """Set the family and the name of ``model=hf`` from its weights: `llama_135m_1a2b3c4d`, a hub id's own name.
+    """Set the family and the name of ``model=hf`` from its weights: architecture, parameters and digest, or the hub id.
 
-    The parts of the former are the architecture, the number of stored parameters and the digest of the files. A model
-    file of one's own that uses the schema keeps the name that it gives. Of a hub id that is not in the cache,
-    config.json is fetched.
-
-    Raises:
-        UserError: No weights are given, they cannot be read, or they are of neither a decoder nor an encoder-decoder.
+    A model file of one's own that uses the schema keeps its name. Of a hub id that is not in the cache, config.json is
+    fetched. UserError: no weights are given, they cannot be read, or are of neither a decoder nor an encoder-decoder.
     """
     if not isinstance(model, HFConfig):
         return
@@ -246,21 +302,19 @@ def describe_weights(model: ModelConfig) -> None:
 
 
 def _family(name: str, config: dict[str, Any]) -> str:
-    made_by = [str(each) for each in config.get("architectures") or []]
+    classes = [str(name) for name in config.get("architectures") or []]
     kind = str(config.get("model_type", ""))
-    is_reader = bool(made_by) and all(each.endswith(READERS) for each in made_by)
-    is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in each for each in made_by)
+    is_reader = bool(classes) and all(name.endswith(READERS) for name in classes)
+    is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in name for name in classes)
     if is_reader or is_bert:
         line = "reads text and writes none; give the weights of a decoder or of a T5."
-        raise UserError(f"model.path={name}: {made_by[0] if made_by else kind} {line}")
+        raise UserError(f"model.path={name}: {classes[0] if classes else kind} {line}")
     return "t5" if config.get("is_encoder_decoder") else "decoder"
 
 
 def _count(parameters: int) -> str:
-    for above, unit, sign in ((10**10, 10**9, "b"), (10**7, 10**6, "m"), (10**4, 10**3, "k")):
-        if parameters >= above:
-            return f"{round(parameters / unit)}{sign}"
-    return str(parameters)
+    units = (sign for sign in "bmk" if parameters >= 10 * UNITS[sign])
+    return next((f"{round(parameters / UNITS[sign])}{sign}" for sign in units), str(parameters))
 
 
 def other_shape(model: ModelConfig) -> str:
@@ -283,9 +337,9 @@ def check_type(model: ModelConfig) -> None:
     if isinstance(model, CausalConfig) and model.architecture:
         types = (model.architecture, model.architecture.removesuffix("_text"))
     config = config_of(source(model)) if model.pretrained and source(model) else None
-    found = (config or {}).get("model_type")
-    if types and found and found not in types:
-        line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
+    stored = (config or {}).get("model_type")
+    if types and stored and stored not in types:
+        line = f"these weights are of a {stored}, and this model is a {types[0]}; use model={HF}, which takes any."
         raise UserError(f"model={model.name} model.path={source(model)}: {line}")
 
 
@@ -305,13 +359,13 @@ def stored_parameters(files: Sequence[Path]) -> int:
         try:
             with path.open("rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-                tensors = [each for name, each in header.items() if name != "__metadata__"]
-                end = file.tell() + max((each["data_offsets"][1] for each in tensors), default=0)
+                tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+                end = file.tell() + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
             if (size := path.stat().st_size) != end:
                 raise ValueError(f"{size:,} bytes, and {end:,} by its header")
         except (OSError, ValueError, OverflowError, MemoryError, KeyError, AttributeError, TypeError) as error:
             raise UserError(f"{path}: truncated or corrupt safetensors file ({error}); fetch it again.") from error
-        total += sum(math.prod(each["shape"]) for each in tensors)
+        total += sum(math.prod(tensor["shape"]) for tensor in tensors)
     return total
 
 

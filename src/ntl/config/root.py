@@ -2,20 +2,25 @@
 
 import os
 import re
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 from ntl.config.decoding import DecodingConfig
+from ntl.config.folders import check_plain
 from ntl.config.loss import LossConfig, ObjectiveConfig
-from ntl.config.model import ModelConfig, TokenizerConfig
-from ntl.config.settings import MISSING, setting
+from ntl.config.model import HUB_ID, ModelConfig, TokenizerConfig
+from ntl.config.settings import MISSING, Rule, Schema, setting
 from ntl.config.trainer import TrainerConfig
-from ntl.config.validation import LISTS, NUMERIC
+from ntl.config.validation import ANSWERS, LISTS, NUMERIC, check_keep_steps, unfit_for_chat, value_of
 from ntl.system.errors import UserError
+
+BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 
 
 @dataclass
-class DatasetConfig:
+class DatasetConfig(Schema):
     """Settings of every data set.
 
     ``contents`` is computed: the sha256 of the files that other settings name (``ntl.config.identity.read_contents``).
@@ -24,14 +29,14 @@ class DatasetConfig:
 
     computes: ClassVar[bool | None] = None
 
-    _target_: str = MISSING
+    _target_: str = setting(MISSING, room="ntl.data")
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     answers: str = setting(
         "number",
         "What an answer is: one number, a text that ends in a mark and one, a sentence whose last number counts, "
         "several numbers, or text; exact is text that counts symbol by symbol, continuation the rest of the question's "
         "text, none plain text, without questions.",
-        choices=(*NUMERIC, LISTS, "text", "exact", "continuation", "none"),
+        choices=tuple(ANSWERS),
     )
     format: str = setting(
         "plain",
@@ -41,10 +46,25 @@ class DatasetConfig:
     exclude_numbers: str = setting("", "Regular expression of numbers of answers that the number loss leaves out.")
     contents: dict[str, str] = setting(dict, "Computed.")
 
+    def __init_subclass__(cls) -> None:
+        name = vars(cls).get("name", MISSING)  # a class without a name of its own takes no other's place
+        super().__init_subclass__(schema="" if name == MISSING else f"dataset/{getattr(name, 'default', name)}")
+
     @property
     def is_computed(self) -> bool:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
         return self.answers in (*NUMERIC, LISTS) if self.computes is None else self.computes
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        if self.format == "chat" and (why := unfit_for_chat(config)):
+            yield ".format", f"{why}; leave dataset.format out."
+        for name in ("weight", "exclude_numbers"):
+            if getattr(self, name, "") and config.model.head != "lm":
+                yield f".{name} model", "weights are of tokens, and this model predicts one value; leave it out."
+            if getattr(self, name, "") and config.objective.mask.copy != "none":
+                yield f".{name} objective.mask.copy", "a copy of an answer has no weights; leave one of the two out."
+        if self.exclude_numbers and config.tokenizer.kind == "rt":
+            yield ".exclude_numbers tokenizer", "no pattern matches its numbers, tokens of their places; leave it out."
 
     def check(self, data_dir: str) -> None:
         """UserError for a setting that does not fit the others or names nothing. Not called for a config read back."""
@@ -56,7 +76,7 @@ class DatasetConfig:
 
 
 @dataclass
-class ScaleConfig:
+class ScaleConfig(Schema, schema="scale/base"):
     """The size of a run. The files of this group set values of trainer and dataset."""
 
     name: str = setting(MISSING, "The choice of the group.")
@@ -64,7 +84,7 @@ class ScaleConfig:
 
 
 @dataclass
-class TrackingConfig:
+class TrackingConfig(Schema, schema="tracking/base"):
     """Where metrics.jsonl is mirrored: `wandb` is Weights & Biases, offline where no key is set."""
 
     name: str = setting("auto", "The choice of the group; `auto` is W&B if `WANDB_API_KEY` or `WANDB_MODE` is set.")
@@ -81,9 +101,13 @@ class TrackingConfig:
         mode = os.environ.get("WANDB_MODE", "")
         return mode != "disabled" if mode else bool(os.environ.get("WANDB_API_KEY"))
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        if self.name == "none" and replace(self, name="auto") != TrackingConfig():
+            yield "tracking", "its other settings are W&B's; add tracking=wandb, or leave them out."
+
 
 @dataclass
-class Config:
+class Config(Schema):
     """One training run.
 
     Which settings are part of its id: ``ntl.config.identity``.
@@ -108,3 +132,20 @@ class Config:
     output_dir: str = setting("outputs", "The folder of all runs; each has one of its own in it.")
     data_dir: str = setting("data", "The folder of data files and prepared rows.")
     device: str = setting("auto", "Where; `auto` takes a GPU if there is one.", choices=("auto", "cpu", "cuda"))
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
+            check_plain(value_of(self, name), f"{name}={value_of(self, name)}")
+        for name, path in (("model.path", self.model.path), ("tokenizer.path", self.tokenizer.path)):
+            if Path(path).is_file():
+                yield name, "a file; give its folder (a GGUF file: model=hf and model.file, too)."
+            if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
+                yield name, "neither an existing folder nor a hub id of the form owner/name."
+        if not self.trainer.epochs:
+            check_keep_steps(self)
+        if self.resume not in ("auto", "never") and not Path(self.resume).is_dir():
+            yield "resume", "choose auto, never, or the folder of a checkpoint."
+        if self.base and not BASE.fullmatch(self.base):
+            yield "base", f"give the id of a run in {self.output_dir} and a step, as ID@8000."
+        if self.probe_steps and not (self.model.head == "lm" and self.dataset.answers == "number"):
+            yield "probe_steps", "a probe is the relative error of generated numbers, and none is generated."

@@ -1,35 +1,53 @@
-"""What a settings dataclass says of its fields, as ``--help`` prints them, and what a mistyped name may mean.
+"""Dataclasses of settings: what they say of their fields, as ``--help`` prints it, and what a mistyped name may mean.
 
 Standard library only.
 """
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import cache
 from operator import ge, gt, le
 from textwrap import wrap
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 MISSING: Any = "???"  # as omegaconf.MISSING
 COMPUTED = ("_target_", "contents")  # nobody sets these
-TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
-TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
 # Limit -> its sign, its words, and whether a value holds to it.
 LIMITS: Any = {"min": ("≥", "at least", ge), "above": (">", "above", gt), "max": ("≤", "at most", le)}
+# YAML's name of a dataclass -> the class: /schema/model/t5 in ``config/model`` is the settings of a T5.
+SCHEMAS: dict[str, Any] = {}
+
+# The settings that an error names, and its line: what is wrong, and what to do. A name that begins with a dot is of the
+# dataclass that has the rule, for which "." itself stands.
+Rule = tuple[str, str]
+
+
+class Schema:
+    """A dataclass of settings; ``class T5Config(Schema, schema="model/t5")`` is one that YAML files name."""
+
+    def __init_subclass__(cls, schema: str = "") -> None:
+        if schema:
+            SCHEMAS[schema] = cls
+
+    def rules(self, config: Any, typed: Collection[str]) -> Iterable[Rule]:
+        """Where its settings do not fit each other or the rest of ``config``; ``typed`` as in ``validate``."""
+        return ()
 
 
 def setting(
     default: Any,
-    meaning: str,
+    meaning: str = "",
     unit: str = "",
     *,
     origin: str = "",
     min: float | None = None,
     max: float | None = None,
     above: float | None = None,
-    choices: Sequence[str] = (),
+    choices: Sequence[Any] = (),
+    needs: str = "",
+    room: str = "",
 ) -> Any:
     """A field of a settings dataclass.
 
@@ -38,10 +56,13 @@ def setting(
         meaning: What it does, in one plain sentence.
         unit: What a number counts or measures.
         origin: Where the default comes from, if it is the paper's, the original code's or published.
-        min, max, above, choices: What is allowed, ``above`` itself not; ``ntl.config.validation`` checks it.
+        min, max, above, choices: What is allowed, ``above`` itself not, and infinity only with ``max=math.inf``.
+        needs: The setting next to it that has to be on, since it has no effect otherwise.
+        room: The package that has to define the class or function that it names.
     """
     told = {"meaning": meaning, "unit": unit, "origin": origin, "min": min, "max": max, "above": above}
-    told = {name: value for name, value in {**told, "choices": choices}.items() if value not in (None, "", ())}
+    told |= {"choices": choices, "needs": needs, "room": room}
+    told = {name: value for name, value in told.items() if value not in (None, "", ())}
     kind: Any = {"default_factory" if callable(default) else "default": default}
     return field(**kind, metadata=told)
 
@@ -51,14 +72,19 @@ def setting_names(schema: type) -> list[str]:
     return [item.name for item in fields(schema) if item.name not in COMPUTED]
 
 
+def default_of(item: Any) -> Any:
+    """The default of a field."""
+    return item.default_factory() if callable(item.default_factory) else item.default
+
+
 @cache
 def about(schema: type) -> dict[str, Mapping[str, Any]]:
     """What ``setting`` was told about each field; a field that replaces one without a word keeps what that was told."""
-    found: dict[str, Mapping[str, Any]] = {}
+    told: dict[str, Mapping[str, Any]] = {}
     for base in reversed(schema.__mro__):
         for item in fields(base) if is_dataclass(base) else ():
-            found[item.name] = item.metadata or {**found.get(item.name, {}), "origin": ""}
-    return found
+            told[item.name] = item.metadata or {**told.get(item.name, {}), "origin": ""}
+    return told
 
 
 def nested(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -75,37 +101,26 @@ def nested(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from nested(getattr(config, item.name), f"{path}{item.name}.")
 
 
-def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tuple[str, list[str]]]:
-    """The name and the printed lines of each setting of a schema, and of the schemas in it.
+def describe(config: Any, path: str = "") -> dict[str, str]:
+    """The lines that ``--help`` prints of each setting of a config and of the dataclasses in it, by name.
 
-    ``path`` stands before each name, such as ``"trainer."``. ``current`` is an instance whose values are given in place
-    of the defaults; a value that differs has no origin.
+    ``path`` stands before each name, such as ``"trainer."``. Where a default comes from is told of the default alone.
     """
-    types = get_type_hints(schema)
-    for item in fields(schema):
-        kind, told, name = types[item.name], about(schema)[item.name], f"{path}{item.name}"
-        if item.name in COMPUTED or (not path and is_dataclass(kind)):  # at the top, a group
-            continue
-        default: Any = item.default_factory() if callable(item.default_factory) else item.default
-        value = default if current is None else getattr(current, item.name)
-        shown = [f"value {text_of(value)}" if text_of(value) else "", told.get("unit", "")]
-        origin = f" From: {told['origin']}." if told.get("origin") and value == default else ""
-        first = "; ".join(filter(None, [f"  {name}: {_values(kind, told)}", " ".join(filter(None, shown))]))
-        yield name, [first, *(f"      {line}" for line in wrap(f"{told.get('meaning', '')}{origin}", 94))]
-        if isinstance(kind, type) and is_dataclass(kind):
-            yield from describe(kind, f"{name}.", value)
-
-
-def _values(kind: Any, told: Mapping[str, Any]) -> str:
-    options = [each for each in get_args(kind) if each is not type(None)]
-    if type(None) in get_args(kind):
-        return f"{_values(options[0], told)}, or null"
-    if kind is bool:
-        return "true, false"
-    if "choices" in told:
-        return ", ".join(told["choices"])
-    limits = [f"{sign} {text_of(told[name])}" for name, (sign, *_) in LIMITS.items() if name in told]
-    return " ".join([TYPES.get(kind, "settings"), ", ".join(limits)]).strip()
+    lines = {}
+    for place, part in nested(config, path):
+        for item in fields(part):
+            value, told = getattr(part, item.name), about(type(part))[item.name]
+            is_group = is_dataclass(value)
+            if item.name in COMPUTED or (not place and (is_group or value == MISSING)):
+                continue
+            limits = [f"{sign} {text_of(told[name])}" for name, (sign, *_) in LIMITS.items() if name in told]
+            allowed = ", ".join([*limits, *map(text_of, told.get("choices", ()))])
+            typed = "" if is_group else f"={text_of(value)} {told.get('unit', '')}".rstrip()
+            origin = f" From: {told['origin']}." if told.get("origin") and value == default_of(item) else ""
+            meaning = wrap(f"{told.get('meaning', '')}{origin}", 94)
+            first = f"  {place}{item.name}{typed}{f'; {allowed}' if allowed else ''}"
+            lines[f"{place}{item.name}"] = "\n      ".join([first, *meaning])
+    return lines
 
 
 def text_of(value: Any) -> str:
@@ -123,7 +138,7 @@ def text_of(value: Any) -> str:
 
 def quote(text: str) -> str:
     """A text in the quotation marks that Hydra's grammar needs and a shell takes away."""
-    return "'{}'".format(re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + (found[2] and r"\'"), text))
+    return "'{}'".format(re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + (match[2] and r"\'"), text))
 
 
 # ---- suggestions

@@ -1,11 +1,13 @@
 """Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ntl.config.settings import setting
+from ntl.config.settings import Rule, Schema, nearest, setting
+from ntl.config.validation import LISTS, NUMERIC, PLAIN
 from ntl.evaluation.metrics import NUMBER, TEXT, Better
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
@@ -38,7 +40,7 @@ def _count(default: int, meaning: str, unit: str = "", min: int = 1, origin: str
 
 
 @dataclass
-class TrainerConfig:
+class TrainerConfig(Schema, schema="trainer/base"):
     """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
     name: str = setting("default", "The choice of the group.")
@@ -62,14 +64,21 @@ class TrainerConfig:
     patience: int = _count(5, "See `schedule`.", "evaluations")
     factor: float = setting(0.5, "See `schedule`.", origin=CODE, above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin=CODE, min=0)
-    max_grad_norm: float = setting(1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0)
+    max_grad_norm: float = setting(
+        1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0, max=math.inf
+    )
     normalization: str = setting(
         "step",
         "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
         choices=("step", "micro_batch"),
     )
-    # Any, since omegaconf does not merge a typed union: True, False or "auto".
-    bf16: Any = setting(False, "bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE)
+    # Any, since omegaconf does not merge a typed union.
+    bf16: Any = setting(
+        False,
+        "bfloat16, with float32 weights; `auto`: where a device can.",
+        origin=CODE,
+        choices=(True, False, "auto"),
+    )
     tf32: bool = setting(False, "float32 matrix products by TF32 on a GPU: faster, with 10 bits of a mantissa.")
     gradient_checkpointing: bool = setting(False, "Recompute activations in the backward pass: less memory, slower.")
     eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
@@ -95,6 +104,38 @@ class TrainerConfig:
         choices=("auto", "ddp", "fsdp"),
     )
 
+    def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:
+        answers, trains = config.dataset.answers, self.max_steps or self.epochs
+        if self.parallel == "fsdp":
+            if self.optim not in TORCH_OPTIMIZERS:
+                yield ".optim .parallel", f"take one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
+            if not trains:
+                yield ".max_steps .parallel", "nothing is trained; use trainer=ddp."
+            if is_decoded(self):
+                line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or use ddp."
+                yield ".parallel .eval_decoded .best", line
+            if self.max_tokens_per_batch:
+                yield ".parallel .max_tokens_per_batch", "set trainer.max_tokens_per_batch=0, or trainer=ddp."
+        is_blind = trains and not (self.eval_steps or self.eval_epochs)
+        if is_blind and self.schedule == "plateau":
+            yield ".schedule .eval_steps", "it needs validations; set trainer.eval_steps, or trainer.schedule=constant."
+        if answers == PLAIN and self.eval_decoded:
+            yield ".eval_decoded dataset", "plain text has no answers to decode; leave it out."
+        fitting = (LOSS, *{PLAIN: (), LISTS: OF_LISTS, **dict.fromkeys(NUMERIC, OF_NUMBERS)}.get(answers, OF_TEXT))
+        if self.best and self.best not in fitting:
+            line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(self.best, fitting)}"
+            yield ".best dataset", line
+        if self.best and is_blind:
+            yield ".best .eval_steps", "only evaluations say which is best; set trainer.eval_epochs=1, or leave it out."
+        if self.early_stopping and not self.best:
+            yield ".early_stopping .best", "it watches a metric; set trainer.best=loss, or another validation metric."
+        for key in WARMUP:
+            if f"trainer.{key}" in typed and getattr(self, key) and self.schedule == "plateau":
+                yield f".{key} .schedule", "it has no warm-up; leave one of the two out."
+        for length, steps in DERIVED.items():
+            if getattr(self, length) and {f"trainer.{length}", f"trainer.{steps}"} <= {*typed}:
+                yield f".{length} .{steps}", f"trainer.{steps} follows from trainer.{length}; leave one of them out."
+
 
 def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerConfig:
     """The config with the steps of ``DERIVED``, for ``rows`` training examples.
@@ -102,12 +143,12 @@ def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerCon
     An epoch ends with a step of the examples that are left, however few: n epochs are n times the steps of one.
     """
     epoch = -(-rows // (config.batch_size * config.accumulation_steps * processes))
-    found = replace(config)
+    config = replace(config)
     for name, steps in DERIVED.items():
         if share := getattr(config, name):
-            whole = found.max_steps if name == "warmup_ratio" else epoch
-            setattr(found, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
-    return found
+            whole = config.max_steps if name == "warmup_ratio" else epoch
+            setattr(config, steps, math.ceil(Fraction(str(share)) * whole))  # exact: 0.1 x 30 is 3
+    return config
 
 
 def is_decoded(config: TrainerConfig) -> bool:

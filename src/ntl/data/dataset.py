@@ -1,4 +1,4 @@
-"""What every data set offers. A new one is a subclass with ``material``, in a file of its own in ``ntl.data.sets``."""
+"""What every data set offers. A new one is a dataclass with ``material``, in a file of its own in ``ntl.data.sets``."""
 
 import hashlib
 import json
@@ -7,17 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf, errors
 
-from ntl.config import build
 from ntl.config.composition import schemas
 from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
-from ntl.config.settings import nearest, setting
+from ntl.config.root import DatasetConfig
+from ntl.config.settings import nearest, setting, text_of
 from ntl.data import raw
 from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
@@ -27,6 +27,7 @@ PLAIN_NUMBERS = "plain"
 CODE = "original code"
 # The files of the package's own data sets; their classes have a ``version``.
 VERSIONED = ("file", "generated", "mathematics", "multiplication", "noisy_numbers", "official")
+Condition = tuple[str, Any, str]  # names of settings, whether they break it, and the line that says so
 SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
@@ -64,36 +65,45 @@ class Material:
     remarks: dict[str, Any] = field(default_factory=dict)
 
 
-class TextDataset(ABC):
-    """Questions and answers as text: how the rows are made, and what is known about them.
+@dataclass
+class TextDataset(DatasetConfig, ABC):
+    """Questions and answers as text: settings, how the rows are made of them, and what is known about the rows.
 
-    ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"``,
-    ``"numbers"`` or ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the
+    ``all_splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"``,
+    ``"numbers"`` or ``"text"``. ``version`` counts changes of the rows that the same settings give; it is part of the
     folder's name. ``origin`` is the official release that the rows are read from, its files named after splits.
     """
 
-    splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+    all_splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
     metrics: ClassVar[str] = "number"
     version: ClassVar[int] = 1
     origin: ClassVar[raw.Origin | None] = None
-    only: str = ""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
-        self.name: str = config.name
+    only: ClassVar[str] = ""
 
     def alone(self, split: str) -> "TextDataset":
         """This data set with one split, prepared in a folder of its own from that split's files."""
         one = copy(self)
-        vars(one).pop("folder_name", None)
-        one.only = split
+        vars(one)["only"] = split
         return one
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The splits that are to be made: all but for ``alone``."""
-        return (self.only,) if self.only else self.splits
+        return (self.only,) if self.only else self.all_splits
+
+    def conditions(self) -> Iterator[Condition]:
+        """What limits and choices cannot say of its own settings."""
+        return iter(())
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if self._target_ != (own := f"{type(self).__module__}.{type(self).__qualname__}"):
+            raise UserError(f"dataset._target_={self._target_}: write {own}, the class that has these settings.")
+        for names, is_broken, line in self.conditions():
+            if is_broken:
+                given = " ".join(f"dataset.{name}={text_of(attrgetter(name)(self))}" for name in names.split())
+                raise UserError(f"{given}: {line}")
 
     @abstractmethod
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
@@ -136,10 +146,9 @@ class TextDataset(ABC):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The config's values that decide the rows; the content of a file stands for its path."""
+        """The settings that decide the rows; the content of a file stands for its path."""
         # Through the schema, which makes a float of an integer where one is meant.
-        given = self.config if isinstance(self.config, DictConfig) else type(self.config)
-        node = OmegaConf.merge(given, literal(plain(self.config)))
+        node = OmegaConf.merge(type(self), literal(plain(self)))
         values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
         changes_no_row = ("_target_", "format", "exclude_numbers", "allow_generation")
         # Folders have names from before there were these settings.
@@ -147,9 +156,9 @@ class TextDataset(ABC):
         decides = {key: each for key, each in values.items() if key not in changes_no_row and (key, each) not in later}
         return by_content(decides)
 
-    @cached_property
+    @property
     def folder_name(self) -> str:
-        """``<name>-<8 hex digits>``, the digits from the config's values and the version.
+        """``<name>-<8 hex digits>``, the digits from the settings and the version.
 
         Of a data set that was added, whose ``version`` nobody raises, the file of its class counts, too.
         """
@@ -179,7 +188,7 @@ def words(text: str) -> list[str]:
 
 
 def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:
-    """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``.
+    """The data set with its default settings (the paper's sizes), some of them replaced: ``train_rows=1000``.
 
     ``data_dir`` is where files that a setting names are looked for, besides the working directory.
     """
@@ -187,9 +196,9 @@ def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> Te
     if name not in known:
         raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(known))}.{nearest(name, known)}")
     try:
-        config = known[name](**values)
-        config.check(data_dir)
-        read_contents(config, data_dir)
-        return build(config)
-    except TypeError as error:
-        raise UserError(f"data set {name!r}: {error}.") from error
+        found: Any = OmegaConf.to_object(OmegaConf.merge(known[name], literal(values)))
+        found.check(data_dir)
+        read_contents(found, data_dir)
+        return found
+    except errors.OmegaConfBaseException as error:
+        raise UserError(f"data set {name!r}: {error.full_key}: {str(error).splitlines()[0]}.") from error

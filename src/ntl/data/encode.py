@@ -1,40 +1,108 @@
-"""Examples to token ids, once per data set and tokenizer, by the tokenizer's own threads."""
+"""Examples to token ids, once per data set and tokenizer, in an Arrow file that `datasets` maps."""
 
 import hashlib
 import json
 import math
 import re
-import shutil
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
 from tokenizers import Tokenizer
+from torch.utils.data import Subset
 
 from ntl.data.chat import Chat
-from ntl.data.encoded import IDS, LENGTHS, EncodedDataset, Packer
 from ntl.data.weights import TokenTexts, matched, of_parts
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 from ntl.system.files import make_once, sync
 from ntl.tokenizers.load import text_backend, tokenizer_fingerprint
 
-if TYPE_CHECKING:
-    import datasets
-
-FORMAT = 8
+FORMAT = 9
+IDS = "ids.arrow"
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow file that is whole
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 CHUNK = 5_000  # rows encoded at a time
 REMEDY = "take another model"
 Row = Mapping[str, Any]
 
 
+class EncodedDataset:
+    """Token ids of questions and answers, read from disk on demand.
+
+    ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
+    otherwise, the answer with its end token; where tokens have values (``Encoder``), also ``question_values`` (S,) and
+    ``answer_values`` (T,) float64, and where they have weights ``answer_weights``, (T,) or (T, 2) float32. Packed
+    examples have ``documents``: the number of the first one, and how many of the labels belong to each from there on.
+    ``about`` counts truncated questions and examples with unknown tokens, and has the longest question, answer and
+    example in tokens. ValueError or OSError where the file is missing or was cut.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import datasets
+        from pyarrow import compute
+
+        arrow: Any = compute
+        self.folder = folder
+        with open(folder / IDS, "rb") as stream:
+            stream.seek(-len(END), 2)
+            if stream.read() != END:
+                raise ValueError(f"{folder / IDS}: cut off")
+        self.data: Any = datasets.Dataset.from_file(str(folder / IDS)).with_format("arrow")
+        table, features = self.data.data, self.data.features
+        self.arrays = [name for name, feature in features.items() if isinstance(feature, datasets.List)]
+        self.about: dict[str, int] = {name: arrow.sum(table[name]).as_py() for name in features.keys() - {*self.arrays}}
+        lengths = {name: arrow.list_value_length(table[f"{name}_ids"]).to_numpy() for name in ("question", "answer")}
+        lengths["example"] = self._lengths = lengths["question"] + lengths["answer"]
+        self.about |= {f"longest_{name}": int(each.max()) for name, each in lengths.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A data worker that is not forked opens the file itself.
+        return type(self), (self.folder,)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
+        """Several examples, as a DataLoader asks for them."""
+        # In numpy's format, which makes an array of each cell by itself, a batch takes ten times as long.
+        table, columns = self.data[indices], dict[str, list[np.ndarray]]()
+        for name in self.arrays:
+            column = table[name].combine_chunks()
+            cells = column.flatten()
+            is_nested = hasattr(cells, "value_lengths")
+            flat = cells.flatten().to_numpy().reshape(len(cells), -1) if is_nested else cells.to_numpy()
+            columns[name] = np.split(flat, column.value_lengths().to_numpy().cumsum()[:-1])
+        return [dict(zip(columns, example, strict=True)) for example in zip(*columns.values(), strict=True)]
+
+    def last_values(self) -> np.ndarray:
+        """The value of each example's last token, which is its answer where ``keep_target`` was set."""
+        values = self.data.data["answer_values"].combine_chunks()
+        return values.flatten().to_numpy()[values.value_lengths().to_numpy().cumsum() - 1]
+
+    def lengths(self, indices: np.ndarray) -> np.ndarray:
+        """Tokens of each example (int32), question and answer together."""
+        return self._lengths[indices]
+
+    def first(self, rows: int) -> Subset[dict[str, np.ndarray]]:
+        """The first ``rows`` examples, or all when ``rows`` is 0."""
+        dataset: Any = self
+        return Subset(dataset, range(min(rows, len(self)) if rows else len(self)))
+
+
 def encode_dataset(
-    rows: Callable[[Path], "datasets.Dataset"],
+    rows: Callable[[], Sequence[Row]],
     tokenizer: Any,
     *,
     cache_dir: Path,
@@ -48,7 +116,7 @@ def encode_dataset(
     Set TOKENIZERS_PARALLELISM=false to tokenize in one thread.
 
     Args:
-        rows: Makes the rows, in a folder that is removed afterwards; called only if they have to be tokenized.
+        rows: Returns the rows; called only if they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
         packed: The answers are documents, which ``Packer`` makes examples of ``max_length`` labels of.
         settings: Those of ``Encoder``.
@@ -68,21 +136,18 @@ def encode_dataset(
             return None
 
     def write(new: Path) -> None:
-        text = rows(new / "text")
+        text = rows()
         if len(text) > CHUNK:
             log(f"tokenizing {len(text):,} examples")
         pack = Packer(encode.max_length, encode.end) if packed else None
-
-        def encoded(batch: Mapping[str, list[str]], indices: list[int]) -> dict[str, list[Any]]:
-            columns = encode([dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)])
-            return pack(columns, is_last=indices[-1] == len(text) - 1) if pack else columns
-
-        # The key that map makes of a function would miss the tokenizer's content.
-        how = {"new_fingerprint": folder.name, "cache_file_name": str(new / IDS), "features": encode.features(packed)}
-        how |= {"batched": True, "with_indices": True, "batch_size": CHUNK, "writer_batch_size": CHUNK}
-        text.map(encoded, remove_columns=text.column_names, **how)
+        left, schema = iter(text), encode.schema(packed)
+        with open(new / IDS, "wb") as stream, pyarrow.ipc.new_stream(stream, schema) as writer:
+            for end in range(CHUNK, len(text) + CHUNK, CHUNK):
+                examples = encode([*islice(left, CHUNK)])
+                if pack:
+                    examples = pack(examples, is_last=end >= len(text))
+                writer.write_batch(pyarrow.RecordBatch.from_pylist([*examples], schema))
         sync(new / IDS)
-        shutil.rmtree(new / "text", ignore_errors=True)
 
     return make_once(folder, find, write, log, "write token ids to")
 
@@ -90,11 +155,8 @@ def encode_dataset(
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
     encode = Encoder(tokenizer, **settings)
-    columns = {name: column for name, column in encode(rows).items() if name in encode.arrays}
-    return [
-        {name: np.array(each, encode.arrays[name]) for name, each in zip(columns, example, strict=True)}
-        for example in zip(*columns.values(), strict=True)
-    ]
+    types = encode.arrays.items()
+    return [{name: np.array(example[name], dtype) for name, dtype in types} for example in encode(rows)]
 
 
 def needs_space(tokenizer: Any) -> bool:
@@ -169,19 +231,19 @@ class Encoder:
             found |= {"question_values": "float64", "answer_values": "float64"}
         return found | ({"answer_weights": "float32"} if self.texts else {})
 
-    def features(self, packed: bool = False) -> "datasets.Features":
+    def schema(self, packed: bool = False) -> pyarrow.Schema:
         """The types of the columns; of packed examples, also of their documents."""
-        from datasets import Features, List, Value
-
-        found: dict[str, Any] = {name: List(Value(dtype)) for name, dtype in self.arrays.items()}
+        found: dict[str, Any] = {
+            name: pyarrow.list_(pyarrow.type_for_alias(kind)) for name, kind in self.arrays.items()
+        }
         if self.pattern:
-            found["answer_weights"] = List(found["answer_weights"])
-        found |= {"documents": List(Value("int32"))} if packed else {}
-        counts = [*LENGTHS, "truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
-        return Features({**found, **dict.fromkeys(counts, Value("int32"))})
+            found["answer_weights"] = pyarrow.list_(found["answer_weights"])
+        found |= {"documents": pyarrow.list_(pyarrow.int32())} if packed else {}
+        counts = ["truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
+        return pyarrow.schema({**found, **dict.fromkeys(counts, pyarrow.int32())})
 
-    def __call__(self, rows: Sequence[Row]) -> dict[str, list[Any]]:
-        """The columns of ``features``: those arrays, the lengths, and what ``EncodedDataset.about`` counts."""
+    def __call__(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+        """Of each row what ``arrays`` names, and what ``EncodedDataset.about`` counts."""
         question_numbers, answer_numbers = [], []
         if self.chat:
             questions, answers = self.chat.encode(rows)
@@ -193,7 +255,6 @@ class Encoder:
             prefixed = [(self.answer_prefix if row["question"] else "") + row["answer"] for row in rows]
             questions, question_numbers = self._encode([row["question"] for row in rows])
             answers, answer_numbers = self._encode(prefixed)
-        columns = defaultdict[str, list[Any]](list)
         for index, (row, question, answer) in enumerate(zip(rows, questions, answers, strict=True)):
             unknown = self.unknown in question or self.unknown in answer
             if not self.decoder_only:
@@ -204,8 +265,8 @@ class Encoder:
             question = self.prefix + question[first:]
             if row["question"] and not question:
                 raise UserError(f"{_quoted(row)}: the tokenizer writes this question as no token; leave it out.")
-            example = {"question_ids": question, "answer_ids": answer, "question": len(question), "answer": len(answer)}
-            example |= {"truncated": first > 0, "unknown": unknown}
+            example: dict[str, Any] = {"question_ids": question, "answer_ids": answer}
+            example |= {"truncated": int(first > 0), "unknown": int(unknown)}
             if "answer_values" in self.arrays:
                 values = [np.ones(len(question)), np.ones(len(answer))]
                 if self.number_token is not None:
@@ -220,9 +281,7 @@ class Encoder:
                 example |= {"question_values": values[0], "answer_values": values[1]}
             if self.texts:
                 example |= self._weights(row, self.texts(answer))
-            for name, value in example.items():
-                columns[name].append(value)
-        return columns
+            yield example
 
     def _weights(self, row: Row, texts: list[bytes]) -> dict[str, Any]:
         """The weights of an answer's tokens, and the counts of its numbers, and of those that are left out."""
@@ -235,7 +294,7 @@ class Encoder:
         left_out = matched(texts, self.pattern)
         numbers = np.array([re.search(b"[0-9]", text) for text in texts], bool)
         counts = {"excluded": int((numbers & left_out).sum()), "numbers": int(numbers.sum())}
-        return {"answer_weights": np.stack([own, own * ~left_out], axis=-1), **counts}
+        return {"answer_weights": [*np.stack([own, own * ~left_out], axis=-1)], **counts}
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""
@@ -255,3 +314,42 @@ def _target(row: Row) -> float:
 
 def _quoted(row: Row) -> str:
     return f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r}"
+
+
+class Packer:
+    """Documents, encoded without questions, end to end: as examples of ``length`` labels, for language modelling.
+
+    The stream of a split is: end token, document, end token, document, end token, and so on, as for GPT-2. Nothing is
+    masked between documents, and the first token of one is predicted from the end token before it. Example i has the
+    labels ``answer_ids`` (T,), tokens ``i * length`` up to ``(i + 1) * length`` of the stream, and in ``question_ids``
+    (1,) the token before them. T is ``length`` in all examples but the last.
+    """
+
+    def __init__(self, length: int, end: int) -> None:
+        self.length, self.before, self.documents = length, end, 0
+        self.stream = list[tuple[int, int, Any]]()  # tokens, each with the number of its document, and its weight
+        self.counts = Counter[str]()
+
+    def __call__(self, examples: Iterable[dict[str, Any]], *, is_last: bool) -> Iterator[dict[str, Any]]:
+        """The examples that are full with these documents, and with the last ones the rest."""
+        for example in examples:
+            # Before a document is what a text begins with, such as Llama's first token.
+            start, labels = example.pop("question_ids"), example.pop("answer_ids")
+            weights = example.pop("answer_weights", [None] * len(labels))
+            for token, weight in zip([*start, *labels], [*[weights[0]] * len(start), *weights], strict=True):
+                self.stream.append((token, self.documents, weight))
+            self.counts.update(example)
+            self.documents += 1
+            yield from self._cut(len(self.stream) // self.length * self.length)
+        if is_last:
+            yield from self._cut(len(self.stream))
+
+    def _cut(self, end: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, end, self.length):
+            labels, owners, weights = zip(*self.stream[start : min(start + self.length, end)], strict=True)
+            documents = [owners[0], *np.bincount(np.array(owners) - owners[0])]
+            example = {"question_ids": [self.before], "answer_ids": labels, "answer_weights": weights}
+            yield {**example, "documents": documents, **self.counts}
+            self.before = labels[-1]
+            self.counts.clear()
+        del self.stream[:end]

@@ -9,14 +9,16 @@ import logging
 import mmap
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
+from ntl.config.root import DatasetConfig
 from ntl.data.dataset import Example, Log, TextDataset, dataset_named
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, sync, write_atomically
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-BLOCK = 1 << 20  # bytes that are searched for line ends at a time
 MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
@@ -38,28 +39,23 @@ class Lines:
         self.path = path
 
     @cached_property
-    def _data(self) -> bytes | mmap.mmap:
+    def _data(self) -> mmap.mmap:
         with one_line_errors("read", self.path), open(self.path, "rb") as stream:
-            # An empty file cannot be mapped.
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
     @cached_property
     def _bounds(self) -> np.ndarray:
-        # Where each line begins, and the end. A mask of all bytes at once would be as large as the file.
-        size, bounds = len(self._data), [np.zeros(1, np.int64)]
-        for start in range(0, size, BLOCK):
-            block = np.frombuffer(self._data, np.uint8, min(BLOCK, size - start), start)
-            bounds.append(np.flatnonzero(block == ord("\n")) + (start + 1))
-        if size and self._data[size - 1] != ord("\n"):
-            bounds.append(np.array([size + 1]))
-        return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
+        # Where each line begins, and the end.
+        with one_line_errors("read", self.path), open(self.path, "rb") as stream:
+            kind = np.uint32 if os.fstat(stream.fileno()).st_size < 2**32 else np.int64
+            return np.fromiter(accumulate(map(len, stream), initial=0), kind)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
     def __getitem__(self, index: int) -> Any:
         place = range(len(self))[index]
-        return self._data[int(self._bounds[place]) : int(self._bounds[place + 1]) - 1]
+        return self._data[int(self._bounds[place]) : int(self._bounds[place + 1])].removesuffix(b"\n")
 
 
 class Rows(Lines):
@@ -67,11 +63,6 @@ class Rows(Lines):
 
     def __getitem__(self, index: int) -> Example:
         return json.loads(super().__getitem__(index))
-
-    def __iter__(self) -> Iterator[Example]:
-        # Line by line, without the places of all.
-        with open(self.path, "rb") as stream:
-            yield from map(json.loads, stream)
 
 
 def write_split(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -91,8 +82,8 @@ class Prepared:
     Prepared folders under ``data_dir`` and under NTL_DATA_DIR are read; only ``data_dir`` is written to.
     """
 
-    def __init__(self, dataset: TextDataset, data_dir: Path | str) -> None:
-        self.dataset, self.data_dir = dataset, Path(data_dir)
+    def __init__(self, dataset: DatasetConfig, data_dir: Path | str) -> None:
+        self.dataset, self.data_dir = cast(TextDataset, dataset), Path(data_dir)
 
     def find(self) -> Path | None:
         """The prepared folder, if there is one."""
@@ -118,29 +109,24 @@ class Prepared:
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
         path, dataset = self.folder / f"{split}.jsonl", self.dataset
-        if split not in dataset.splits:
-            raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.splits)}.")
+        if split not in dataset.all_splits:
+            raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.all_splits)}.")
         if not path.is_file() or sha256_of(path) != _digests(self.manifest)[path.name]:
             fault = f"not the file that was prepared: its sha256 is not that of {MANIFEST}, or it is gone"
             remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
             raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
 
-    def load(self, split: str, cache_dir: Path | None = None) -> "datasets.Dataset":
-        """The rows of a split as a ``datasets.Dataset`` of text, mapped from ``cache_dir``, or from the data folder."""
+    def load(self, split: str) -> "datasets.Dataset":
+        """The rows of a split as a ``datasets.Dataset`` of text, mapped from the data folder."""
         from datasets import Dataset, Features, Value
-        from datasets.exceptions import DatasetGenerationError
 
-        rows = self.rows(split)
-        if not len(rows):
-            raise UserError(f"{rows.path}: no rows.")
+        rows, key = self.rows(split), self.content_key(split)[:16]
         columns = Features(dict.fromkeys(rows[0], Value("string")))
-        cache = str(cache_dir or self.data_dir.absolute() / ".datasets")
-        try:  # not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01
-            found: Any = Dataset.from_generator(rows.__iter__, columns, cache, fingerprint=self.content_key(split)[:16])
-            return found
-        except DatasetGenerationError as error:
-            raise error.__cause__ or error from None
+        # Not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01.
+        cache = str(self.data_dir.absolute() / ".datasets")
+        found: Any = Dataset.from_generator(lambda: iter(rows), columns, cache, fingerprint=key)
+        return found
 
     def train_targets(self) -> list[str]:
         """The answers of the training split, for scores of constant answers; of more than a million every k-th.
@@ -163,7 +149,7 @@ class Prepared:
 
     def content_key(self, split: str) -> str:
         """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""
-        content = [self.fingerprint()["files"], split]
+        content = [_digests(self.manifest), split]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def changes_since(self, files: Mapping[str, str]) -> str:
@@ -180,7 +166,7 @@ class Prepared:
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = self.manifest
         for split, entry in manifest["splits"].items():
-            path = found / f"{split}.jsonl"
+            path = found / entry["file"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 self.rows(split)  # which says what is wrong
         for warning in manifest.get("remarks", {}).get("warnings", []):
@@ -194,7 +180,7 @@ class Prepared:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
         made, wanted = material.splits, dataset.wanted
-        assert {*wanted} <= made.keys() <= {*dataset.splits}, f"{dataset.name}: material and splits disagree"
+        assert {*wanted} <= made.keys() <= {*dataset.all_splits}, f"{dataset.name}: material and splits disagree"
         splits = {split: write_split(folder / f"{split}.jsonl", made[split]) for split in made if split in wanted}
         self._check_sources()  # that none was written to while it was read
         manifest = {
@@ -211,10 +197,9 @@ class Prepared:
 
     def _check_sources(self) -> None:
         """UserError where the content of a file that a setting names is no longer what the data set is named by."""
-        config = self.dataset.config
-        contents: dict[str, str] = getattr(config, "contents", {})
-        now = setting_files(config, self.data_dir) if contents else {}
-        for key, content in contents.items():
+        config = self.dataset
+        now = setting_files(config, self.data_dir) if config.contents else {}
+        for key, content in config.contents.items():
             if key not in now or contents_of(now[key]) != content:
                 raise UserError(
                     f"{getattr(config, key)}: gone, or changed since this run was named by its content, {content}, of "
@@ -236,7 +221,7 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
     try:
         prepared.prepare()
     except UserError:
-        if split not in dataset.splits:
+        if split not in dataset.all_splits:
             raise
         prepared = Prepared(dataset.alone(split), data_dir)
         prepared.prepare()

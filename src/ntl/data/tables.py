@@ -7,10 +7,9 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,15 +21,14 @@ Rows = Iterator[tuple[str, dict[str, Any]]]
 Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
-LONGEST_CELL, LONGEST_HEAD = 1 << 28, 1 << 16  # characters
+LONGEST_CELL = 1 << 28  # characters
 
 
-@dataclass(frozen=True)
-class Table:
-    """``read(columns)`` yields the rows; UserError for a missing column or a damaged row."""
+class Table(NamedTuple):
+    """Rows that are read as they are asked for: UserError for a missing column or a damaged row."""
 
     label: str
-    read: Callable[[Columns], Rows]
+    rows: Rows
 
 
 def suffix_of(path: Path) -> str:
@@ -38,39 +36,35 @@ def suffix_of(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
+def open_tables(path: Path, columns: Columns, *, header: bool, cells: str) -> dict[str, Table]:
     """Split -> table of a folder that ``save_to_disk`` wrote; else one table, named by the empty text.
 
-    ``header`` and ``cells`` describe CSV and TSV (``ntl.data.sets.own.OwnDataConfig``).
+    ``header`` and ``cells`` describe CSV and TSV (``ntl.data.sets.own.Own``).
     """
-    if path.is_dir():
-        from datasets import load_from_disk
+    label, suffix = str(path), suffix_of(path)
+    try:
+        if path.is_dir():
+            from datasets import load_from_disk
 
-        try:
-            return _of_datasets(str(path), load_from_disk(str(path)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: save_to_disk wrote no such folder ({_line(error)}).") from error
-    suffix = suffix_of(path)
-    if suffix == ".parquet":
-        import pyarrow
-        from pyarrow import parquet
+            return _of_datasets(label, load_from_disk(label), columns)
+        if suffix == ".parquet":
+            from pyarrow import parquet
 
-        try:
-            table = parquet.read_table(path)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise UserError(f"{path}: cannot be read ({_line(error)}).") from error
-        return {"": Table(str(path), lambda columns: _arrow(str(path), table, columns))}
+            return {"": Table(label, _arrow(label, parquet.read_table(path), columns))}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = "what save_to_disk writes" if path.is_dir() else "Parquet"
+        raise UserError(f"{path}: cannot be read as {what} ({_line(error)}).") from error
     if delimiter := DELIMITERS.get(suffix):
-        return {"": Table(str(path), lambda columns: _cells(path, columns, delimiter, header, cells))}
-    return {"": Table(str(path), lambda columns: _json(path, columns))}
+        return {"": Table(label, _cells(path, columns, delimiter, header, cells))}
+    return {"": Table(label, _json(path, columns))}
 
 
-def hub_tables(name: str, config_name: str) -> dict[str, Table]:
+def hub_tables(name: str, config_name: str, columns: Columns) -> dict[str, Table]:
     """Split -> table of ``owner/name``, from the cache or the hub. UserError in one line where it is in neither."""
     with needs("train"):
         import datasets
     try:
-        return _of_datasets(name, datasets.load_dataset(name, config_name or None))
+        return _of_datasets(name, datasets.load_dataset(name, config_name or None), columns)
     except Exception as error:  # of many libraries, for names, configs, files and networks
         raise UserError(
             f"dataset.path={name}: no such file here, and as a data set of the hub: {_line(error)}. Either connect "
@@ -84,21 +78,22 @@ def _line(error: Exception) -> str:
 
 def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
     found = list(dict.fromkeys(columns(names)))
-    if missing := [column for column in found if column not in names]:
-        raise UserError(
-            f"{label}: no column {missing[0]!r}, it has {', '.join(map(repr, names))}; name yours by dataset.question=,"
-            " or in dataset.template=, and by dataset.answer=; of dataset=text by dataset.column=."
-        )
-    if twice := [column for column in found if names.count(column) > 1]:
-        raise UserError(f"{label}: {names.count(twice[0])} columns are called {twice[0]!r}; rename all but one.")
+    for column in found:
+        if column not in names:
+            raise UserError(
+                f"{label}: no column {column!r}, it has {', '.join(map(repr, names))}; name yours by dataset.question="
+                ", or in dataset.template=, and by dataset.answer=; of dataset=text by dataset.column=."
+            )
+        if (count := names.count(column)) > 1:
+            raise UserError(f"{label}: {count} columns are called {column!r}; rename all but one.")
     return {column: names.index(column) for column in found}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    for name, _ in pairs if len(found) < len(pairs) else ():
-        if sum(name == other for other, _ in pairs) > 1:
-            raise ValueError(f"{name!r} occurs twice; remove one")
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{max(names, key=names.count)!r} occurs twice; remove one")
     return found
 
 
@@ -123,22 +118,25 @@ def _json(path: Path, columns: Columns) -> Rows:
 
 def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
     csv.field_size_limit(LONGEST_CELL)
-    text = read_text(path)
-    quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
+    text, quoting = read_text(path), csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
+
+    def reader_of(sign: str, *, strict: bool = True) -> Any:
+        return csv.reader(io.StringIO(text), delimiter=sign, quoting=quoting, strict=strict)
+
     names, indices, end = list[str](), dict[str, int](), 0
     try:
         if delimiter == ",":  # what is called CSV may be divided by other signs
-            names_by = {each: _names(text, each, quoting, header) for each in ",;\t|"}
-            fitting = [each for each, found in names_by.items() if {*columns(found)} <= {*found}]
+            names_by = {sign: _names(filter(None, reader_of(sign, strict=False)), header) for sign in ",;\t|"}
+            fitting = [sign for sign, found in names_by.items() if {*columns(found)} <= {*found}]
             if len(fitting) > 1 and not header:
                 raise UserError(
                     f"{path}:1: these rows may be divided by {' or by '.join(map(repr, fitting))}; write the names of "
                     "the columns in a first row, and leave dataset.header out."
                 )
-            delimiter = next(iter(fitting), max(names_by, key=lambda each: len(names_by[each])))
-        reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
+            delimiter = next(iter(fitting), max(names_by, key=lambda sign: len(names_by[sign])))
+        reader = reader_of(delimiter)
         for row in reader:
-            place, end = f"{path}:{end + 1}", reader.line_num
+            place, end = f"{path}:{end + 1}", reader.line_num  # the line that the row begins in
             if not row:
                 continue
             if not names:
@@ -156,29 +154,28 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
         raise UserError(f"{path}:{end + 1}: {fault}; {remedy}.") from error
 
 
-def _names(text: str, delimiter: str, quoting: Any, header: bool) -> list[str]:
-    """The columns that this sign makes; none where there is no header, and it does not divide all rows alike."""
-    lines = text.lstrip("\r\n")[:LONGEST_HEAD].splitlines()[:1] if header else io.StringIO(text)
-    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting)
+def _names(rows: Iterator[list[str]], header: bool) -> list[str]:
+    """The columns that a sign makes; none where there is no header, and it does not divide all rows alike."""
     if header:
         return next(rows, [])
-    widths = {len(row) for row in rows if row}
-    return [str(at + 1) for at in range(*widths)] if len(widths) == 1 and widths != {1} else []
+    widths = {len(row) for row in rows}
+    return [str(at + 1) for at in range(max(widths))] if len(widths) == 1 and widths != {1} else []
 
 
-def _of_datasets(label: str, found: Any) -> dict[str, Table]:
-    if not isinstance(found, dict):
-        return {"": Table(label, lambda columns: _arrow(label, found.with_format("arrow")[:], columns))}
-    return {str(split): _of_datasets(f"{label}, {split}", dataset)[""] for split, dataset in found.items()}
+def _of_datasets(label: str, found: Any, columns: Columns) -> dict[str, Table]:
+    if isinstance(found, dict):
+        return {str(name): _of_datasets(f"{label}, {name}", each, columns)[""] for name, each in found.items()}
+    return {"": Table(label, _arrow(label, found, columns))}
 
 
-def _arrow(label: str, table: Any, columns: Columns) -> Rows:
+def _arrow(label: str, found: Any, columns: Columns) -> Rows:
     def values(column: Any) -> Iterator[Any]:
         # Those of narrow floats keep their type, in which 0.1 is written with one digit.
         kind = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))
         for chunk in column.chunks:
             yield from (value if kind is None or value is None else kind(value) for value in chunk.to_pylist())
 
+    table = found.with_format("arrow")[:] if hasattr(found, "with_format") else found
     chosen = _indices(label, table.column_names, columns)
     rows = zip(*(values(table.column(index)) for index in chosen.values()), strict=True)
     for number, row in enumerate(rows, 1):

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
 from ntl.evaluation.metrics import REFERENCES, RIDGE
@@ -146,7 +145,7 @@ def _of_texts(rows: list[Row]) -> list[float | None]:
 def _questions(folder: Path, files: Any, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
     """The questions by split and id, from the data that the run was trained on."""
     config = read_config(folder)
-    prepared = Prepared(build(config.dataset), config.data_dir)
+    prepared = Prepared(config.dataset, config.data_dir)
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
     prepared.prepare(lambda line: None, download=False)

@@ -18,7 +18,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -48,19 +47,20 @@ SAMPLE = 1_000  # training rows whose lengths are looked at
 
 
 class Gpu(NamedTuple):
-    """Memory in GiB; peak operations a second of dense matrix products in bfloat16 and in float32."""
+    """Memory in GiB; peak operations a second of dense matrix products in bfloat16, TF32 and float32."""
 
     memory: float
     bf16: float
+    tf32: float
     fp32: float
 
 
-# NVIDIA's data sheets. TF32 (trainer.tf32) is priced as float32, so too slow. A V100 has no bfloat16.
+# NVIDIA's data sheets, without sparsity. A V100 has neither bfloat16 nor TF32.
 GPUS = {
-    "h100": Gpu(79.6, 989e12, 67e12),
-    "a100": Gpu(79.3, 312e12, 19.5e12),
-    "l40s": Gpu(45.0, 362e12, 91.6e12),
-    "v100": Gpu(31.7, 0.0, 15.7e12),
+    "h100": Gpu(79.6, 989e12, 495e12, 67e12),
+    "a100": Gpu(79.3, 312e12, 156e12, 19.5e12),
+    "l40s": Gpu(45.0, 362e12, 183e12, 91.6e12),
+    "v100": Gpu(31.7, 0.0, 0.0, 15.7e12),
 }
 # Bytes a trained weight: 8 of the weight and its gradient, and what the optimizer keeps; adafactor's is negligible.
 STATE_BYTES = {"sgd": 8, "adafactor": 8, "adagrad": 12, "rmsprop": 12}
@@ -88,7 +88,6 @@ class Trace:
     kept: float
     checkpointed: float
     operations: float
-    attention: str
     is_seq2seq: bool
 
 
@@ -188,7 +187,6 @@ def trace(config: Config, rows: int, read: int, written: int, bf16: bool, *, fus
         checkpointed=sum(sizes[each] for each in outside) + one_layer,
         operations=counter.get_total_flops() + head,
         is_seq2seq=is_seq2seq,
-        attention="math" if model.config._attn_implementation == "eager" else "fused",
     )
 
 
@@ -217,15 +215,16 @@ def lengths(config: Config) -> Lengths:
 
     Without prepared data, both parts have ``trainer.max_input_length``.
     """
-    limit, prepared = config.trainer.max_input_length, Prepared(build(config.dataset), config.data_dir)
+    limit, prepared = config.trainer.max_input_length, Prepared(config.dataset, config.data_dir)
     is_head, is_seq2seq = config.model.head != "lm", config.model.family == "t5_regression"  # its decoder reads, too
     if not prepared.find() or config.dataset.answers == "none":
         written = limit * is_seq2seq if is_head else limit
         return Lengths(limit, written, limit + written, None)
     each = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
     found = []
-    for row in islice(Rows(prepared.folder / "train.jsonl"), SAMPLE):
-        texts = row["question"], row["answer"]
+    rows = Rows(prepared.folder / "train.jsonl")
+    for index in range(min(len(rows), SAMPLE)):
+        texts = rows[index]["question"], rows[index]["answer"]
         digits = [sum(map(str.isdigit, text)) for text in texts]
         sizes = [count + -(-(len(text) - count) // each) for text, count in zip(texts, digits, strict=True)]
         read = min(sizes[0], limit)
@@ -252,6 +251,7 @@ class Price:
     state: float
     logits: float
     checkpointing: bool
+    steps: int
     hours: float | None
     devices: int = 1
 
@@ -296,6 +296,7 @@ def price(config: Config, gpu: Gpu) -> Price:
     examples = steps * settings.accumulation_steps * settings.batch_size * copies
     operations = examples * passes * model.operations * of.mean / longest
     frozen = model.parameters if config.model.lora.rank else model.parameters - model.trained
+    peak = gpu.bf16 if bf16 else (settings.tf32 and gpu.tf32) or gpu.fp32
     found = Price(
         traces=_traces[key],
         lengths=of,
@@ -304,7 +305,8 @@ def price(config: Config, gpu: Gpu) -> Price:
         state=STATE_BYTES.get(settings.optim, 16) * model.trained + 4 * frozen,
         logits=4.0 * rows * positions * model.vocabulary * LOGITS[how][bf16],
         checkpointing=settings.gradient_checkpointing,
-        hours=operations / (UTILIZATION * (gpu.bf16 if bf16 else gpu.fp32)) / 3600 if examples else None,
+        steps=steps,
+        hours=operations / (UTILIZATION * peak) / 3600 if steps else None,
     )
     left = USED * gpu.memory * GIB - (found.planned - found.state)
     if settings.parallel != "fsdp" or left <= 0:
@@ -337,22 +339,18 @@ def remedy(found: Price, config: Config, gpu: Gpu) -> str:
     return "; or ".join(fitting) or "nothing known here; take a smaller model or shorter examples"
 
 
-def gpu_named(name: str) -> Gpu:
-    """UserError: its memory and speed are not in the table."""
-    if name not in GPUS:
-        raise UserError(f"--gpu {name}: unknown; choose from {', '.join(GPUS)}.{nearest(name, GPUS)}")
-    return GPUS[name]
-
-
-def capacity(configs: Sequence[Config], gpu: str) -> str:
+def capacity(configs: Sequence[Config], gpu: str, rates: Sequence[float | None] = ()) -> str:
     """Return a table of what runs take, one line for each price, and the settings that make a run fit.
 
-    UserError: the GPU is not in the table.
+    ``rates``: the optimizer steps a second that each run had here, None for one that was not measured; then the hours
+    that follow stand beside the estimate. UserError: the GPU is not in the table.
     """
-    device, rows, told = gpu_named(gpu), dict[tuple[Any, ...], int](), dict[str, None]()
+    if gpu not in GPUS:
+        raise UserError(f"--gpu {gpu}: unknown; choose from {', '.join(GPUS)}.{nearest(gpu, GPUS)}")
+    device, rows, told = GPUS[gpu], dict[tuple[Any, ...], int](), dict[str, None]()
     transformers_logging.set_verbosity_error()
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    for config in configs:
+    for config, rate in zip(configs, rates or [None] * len(configs), strict=True):
         label = f"{config.dataset.name} {config.model.name} {config.loss.name}"
         try:
             found = price(config, device)
@@ -364,8 +362,9 @@ def capacity(configs: Sequence[Config], gpu: str) -> str:
         sizes = found.state, found.activations(found.rows, found.checkpointing), found.logits, found.planned
         shown = [f"{size / GIB:.2f}" for size in sizes]
         shown[2] += f" {found.implementation}"
-        hours = "unknown" if found.hours is None else f"{found.hours:,.{0 if found.hours >= 10 else 4}f}"
-        row = (label, f"{model.parameters:,}", *part, shown[0], f"{shown[1]} {model.attention}", *shown[2:], hours)
+        hours = [found.hours, *([rate and found.steps and found.steps / rate / 3600] if rates else [])]
+        times = ["unknown" if not each else f"{each:,.{0 if each >= 10 else 4}f}" for each in hours]
+        row = (label, f"{model.parameters:,}", *part, *shown, *times)
         rows[row] = rows.get(row, 0) + 1
         if said := remedy(found, config, device):
             told[f"{label}: {shown[3]} GiB do not fit {gpu}, {device.memory} GiB; these do: {said}"] = None
@@ -374,9 +373,9 @@ def capacity(configs: Sequence[Config], gpu: str) -> str:
         if of.rows is None:
             told[f"{config.dataset.name}: not prepared, so priced at trainer.max_input_length={of.read}"] = None
     columns = ["data, model, loss", "parameters", "rows", "tokens", "state", "activations", "logits", "GiB"]
-    columns += ["GPU-hours", "runs"]
+    columns += ["GPU-hours", *["measured"] * bool(rates), "runs"]
     table = pd.DataFrame([[*row, count] for row, count in rows.items()], columns=columns).to_string(index=False)
     bf16 = f"{device.bf16 / 1e12:.0f} in bfloat16" if device.bf16 else "which has no bfloat16"
-    peaks = f"{device.fp32 / 1e12:.1f} TFLOP/s in float32, {bf16}"
+    peaks = f"{device.fp32 / 1e12:.1f} TFLOP/s in float32, {device.tf32 / 1e12:.0f} in TF32, {bf16}"
     head = f"Estimated for {gpu}, GiB of each device; GPU-hours of one run's training at {UTILIZATION:.0%} of {peaks}:"
     return "\n".join([head, *([table] if rows else []), *told]) if configs else ""

@@ -73,10 +73,15 @@ class Run:
         return int(self._last(r'"step": (\d+)', "metrics.jsonl") or 0)
 
     @property
+    def rate(self) -> float:
+        """Optimizer steps a second, as its log says last; 0 before that."""
+        return float(self._last(r"(\S+) steps/s", self.log.name) or 0)
+
+    @property
     def last_line(self) -> str:
         """The last line of its log, which of a run that failed is the error; empty without one."""
         line = " ".join(self._last(r"^\S.*", self.log.name).split())
-        return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", line)[:300]
+        return re.sub(r"^(error|diverged|ntl\.[\w.]+): ", "", line)[:500]
 
 
 def to_make(runs: Iterable[Run]) -> list[Run]:

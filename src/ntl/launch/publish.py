@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import PREDICTIONS, wrong_answers
 from ntl.evaluation.scores import score_predictions
@@ -91,7 +90,7 @@ def _check_scores(path: Path, record: RunRecord) -> None:
 def _wrong_answers(folder: Path, record: RunRecord) -> dict[str, Any]:
     """``worst`` and ``typical`` of the record. UserError: the licence forbids it, or predictions or data are gone."""
     config = read_config(folder)
-    if not build(config.dataset).publishable:
+    if not cast(Any, config.dataset).publishable:
         raise UserError(f"the licence of {config.dataset.name} does not permit it")
     samples = wrong_answers(folder / PREDICTIONS, PUBLISHED, record.data.get("files"))
     for row in (row for parts in samples.values() for rows in parts.values() for row in rows):

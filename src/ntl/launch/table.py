@@ -71,10 +71,13 @@ def complete_tables(
 # ---- what is left
 
 
-def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord], gpu: str = "") -> str:
+def dry_run(
+    demanded: Sequence[Demand], records: Sequence[RunRecord], gpu: str = "", rates: Mapping[str, float] | None = None
+) -> str:
     """How many runs are in each state; a line for each table; each running or failed run, and how far it is.
 
-    ``records``: those that core-hours are taken from. ``gpu``: what the runs that are left would take of it.
+    ``records``: those that core-hours are taken from. ``gpu``: what the runs that are left would take of it. ``rates``:
+    the optimizer steps a second of those that were rehearsed, by id.
     """
     todo = to_make(run for demand in demanded for run in demand.missing)
     found = {run.id: _state(run) for run in todo}
@@ -97,7 +100,8 @@ def dry_run(demanded: Sequence[Demand], records: Sequence[RunRecord], gpu: str =
     if gpu:
         from ntl.launch.capacity import capacity  # here, because it imports torch
 
-        lines.append(capacity([run.config for run in todo], gpu))
+        measured = [] if rates is None else [rates.get(run.id) for run in todo]
+        lines.append(capacity([run.config for run in todo], gpu, measured))
     return "\n".join(filter(None, lines))
 
 

@@ -49,16 +49,17 @@ def summarize(values: Sequence[float | None]) -> Summary:
     A sd beyond float64 is None.
     """
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
-    if not good:
-        return Summary((), len(values))
-    n, mean = len(good), fmean(good)
+    n, undefined = len(good), len(values) - len(good)
+    if not n:
+        return Summary((), undefined)
+    mean = fmean(good)
     sd = math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1)) if n > 1 else math.inf
-    if not math.isfinite(sd) or n < 3:
-        return Summary(good, len(values) - n, mean, sd if math.isfinite(sd) else None)
+    if n < 3 or not math.isfinite(sd):
+        return Summary(good, undefined, mean, sd if math.isfinite(sd) else None)
     from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
     half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
-    return Summary(good, len(values) - n, mean, sd, mean - half, mean + half)
+    return Summary(good, undefined, mean, sd, mean - half, mean + half)
 
 
 @cache

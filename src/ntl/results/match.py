@@ -8,11 +8,11 @@ from typing import Any
 from ntl.config.decoding import DecodingConfig
 from ntl.config.folders import choices, renamed
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.registry import loss_choice
+from ntl.config.loss import loss_choice
 from ntl.evaluation.metrics import REFERENCES
 from ntl.results.effects import Seeds, Summary, summarize
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.spec import BlockSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
 # Settings that do not change what a run computes; the seed is matched separately. An extra decoding of a run
@@ -53,14 +53,13 @@ class Row:
         """Whether it is a constant answer. A rule that is wrong in a known way and a ridge regression need learning."""
         return self.spec.role is Role.constant and self.spec.constant not in REFERENCES
 
-    @property
-    def missing(self) -> list[int]:
-        """The seeds without a record."""
-        return [seed for seed in self.seeds if seed not in self.records]
+    def scores(self, metric: str) -> Seeds:
+        """One of the ``values``; also of a reading that has no column."""
+        return self.values.get(metric) or by_seed(metric, self.records)
 
-    def summary(self, column: ColumnSpec) -> Summary:
+    def summary(self, metric: str) -> Summary:
         """Of the records that have the metric; ``n`` and ``undefined`` are 0 where none has."""
-        return summarize(list(self.values[column.metric].values()))
+        return summarize([*self.scores(metric).values()])
 
 
 def by_seed(metric: str, records: Mapping[int, RunRecord]) -> Seeds:
@@ -73,19 +72,15 @@ def override_key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
-def computing(overrides: Iterable[str]) -> tuple[str, ...]:
-    """The overrides that change what a run computes, sorted; the others only set folders, tracking and the like."""
-    return tuple(sorted(word for word in overrides if _changes(word, NOT_RECORDED)))
-
-
-def _changes(override: str, groups: Container[str]) -> bool:
-    key = override_key(override)
-    return key not in SAVE_MEMORY and key.split(".")[0] not in groups
+def computing(overrides: Iterable[str], aside: Container[str] = NOT_RECORDED) -> tuple[str, ...]:
+    """The overrides that change what a run computes, sorted: without those of the groups ``aside``."""
+    words = ((word, override_key(word)) for word in overrides)
+    return tuple(sorted(word for word, key in words if key not in SAVE_MEMORY and key.split(".")[0] not in aside))
 
 
 @cache
 def _matched(overrides: tuple[str, ...]) -> frozenset[str]:
-    kept = (word for word in overrides if _changes(word, NOT_COMPUTED_WITH))
+    kept = computing(overrides, NOT_COMPUTED_WITH)
     return frozenset(f"loss={loss_choice(word[5:])}" if word.startswith("loss=") else word for word in kept)
 
 
@@ -93,7 +88,8 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
     """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
     if (part := block.scales.get(scale)) is None:
         return []
-    readings = {column.metric.partition("@")[2] for column in block.columns}.intersection(choices("extra_decodings"))
+    endings = (column.metric.partition("@")[2] for column in block.columns)
+    readings = frozenset(endings).intersection(choices("extra_decodings"))
     rows = list[Row]()
     for spec in block.rows:
         named = replace(spec, group=part.labels.get(spec.group, spec.group))
@@ -103,9 +99,9 @@ def plan_block(block: BlockSpec, scale: str, added: Sequence[str] = ()) -> list[
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *spec.overrides]
             place = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
             words = [renamed(part.replace.get(word, word)) for word in words]
-            seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
             pins = {key: value for key, _, value in (word.partition("=") for word in words)}
-            wanted = frozenset(readings if "extra_decodings" in pins else ())
+            seeds = tuple(seed for seed in part.seeds if seed in (spec.seeds or part.seeds))
+            wanted = readings if "extra_decodings" in pins else frozenset()
             rows.append(Row(named, (*words, *added), pins, seeds, wanted, place))
     return rows
 
@@ -141,13 +137,11 @@ def missing_decodings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> l
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested settings by their keys, such as ``trainer.lr``."""
     if not isinstance(config, Mapping) or not config:
         return {prefix: config}
-    return {
-        key: value
-        for name, node in config.items()
-        for key, value in leaves(node, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
+    below = (leaves(node, f"{prefix}.{name}".lstrip(".")) for name, node in config.items())
+    return {key: value for part in below for key, value in part.items()}
 
 
 def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
@@ -165,13 +159,3 @@ def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
                 raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
             found[record.seed] = record
     return dict(sorted(found.items()))
-
-
-def replications(pair: Sequence[Row], records: Sequence[RunRecord]) -> list[dict[int, RunRecord]]:
-    """The records of two rows' configurations by the seeds that other tables ran, both on one kind of processor."""
-    every = {record.seed for record in records}
-    base, other = (
-        row_records(replace(row, readings=frozenset(), seeds=(*every.difference(row.seeds),)), records) for row in pair
-    )
-    same = {seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device}
-    return [{seed: run for seed, run in side.items() if seed in same} for side in (base, other)]

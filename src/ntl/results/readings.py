@@ -1,6 +1,6 @@
 """What runs say at their end, alone or in a sweep: their metrics and readings, effects paired by seed, what follows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntl.evaluation.metrics import RIDGE, metric_of
-from ntl.results.effects import Effect, Outcome, effect, summarize
+from ntl.results.effects import Effect, Outcome, Summary, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, by_seed, override_key
 from ntl.results.record import RECORD, RunRecord, read_record, run_record
 from ntl.results.render import header, plus_minus
@@ -43,8 +43,8 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         datasets.setdefault(str(record.config["dataset"]["name"]), []).append(record)
     for name, records in datasets.items():
         heads = regression_heads(records, done[0].parent)
-        names = [*labels(records), *["regression head"] * len(heads)]
-        print("", name, *comparison(names, [*records, *heads]), sep="\n")
+        names, both = [*labels(records), *["regression head"] * len(heads)], [*records, *heads]
+        print("", name, compare_runs(names, both).to_string(), LEGEND, *compare_readings(names, both), sep="\n")
         made = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
         named = ("commits", "versions of torch", "devices", "versions of the answer rules")
         for what, values in zip(named, zip(*made, strict=True), strict=True):
@@ -76,11 +76,6 @@ def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRec
     return [each for each in heads if start(each) == start(records[0])]
 
 
-def comparison(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
-    """What runs of one data set, a name each, say beside one another: metrics, readings, and what follows."""
-    return [*compare_runs(names, records).to_string().splitlines(), LEGEND, *compare_readings(names, records)]
-
-
 def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.DataFrame":
     """A line for each name of runs and metric: mean and sd over seeds, and the effect over the first name.
 
@@ -88,14 +83,16 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
     """
     import pandas as pd
 
-    runs, lines = _by_seed(names, records), list[tuple[str, str, str, int, str]]()
+    runs, lines = _by_name(names, records), list[tuple[str, str, str, int, str]]()
     splits = [key.removesuffix("/count") for key in records[0].metrics if key.endswith("/count")]
     base = runs[names[0]]
     for (name, have), (split, metric) in product(runs.items(), product(splits, SHOWN)):
         column = ColumnSpec(f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
         if values := by_seed(column.metric, have):
             mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
-            told = "" if have is base else _effect(column, base, have, split)
+            gap = _gap(base, have, column.metric)
+            lacks = f"none: {'other test data' if base.keys() & have else 'no seed in common'}"
+            told = "" if have is base else gap.text if gap else lacks
             lines.append((name, header(column), mean, len(values), told))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
@@ -109,56 +106,51 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     """
     import pandas as pd
 
-    runs, first = _by_seed(names, records), records[0]
-    error = OWN_ERROR.get(first.config["dataset"]["name"], "mae")
-    splits = [key.partition("/")[0] for key in first.metrics if key.endswith(f"/{error}")]
-    splits = [split for split in splits if split != "validation"]
-    own = first.config["decoding"]["name"]
+    runs, first = _by_name(names, records), records[0]
+    dataset, own = (first.config[group]["name"] for group in ("dataset", "decoding"))
+    ending = f"/{OWN_ERROR.get(dataset, 'mae')}"
+    errors = [key for key in first.metrics if key.endswith(ending) and not key.startswith("validation/")]
     names_of = [record.config.get("extra_decodings", {}) for record in records]
     extra = {f"@{name}": name for names in names_of for name in names if name != own}
     called = dict(sorted({"": own, **extra}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
-    if not splits or len(runs) * len(called) < 2:
+    if not errors or len(runs) * len(called) < 2:
         return []
-    split, greedy = splits[0], next(iter(called))
-    column = ColumnSpec(f"{split}/{error}")
+    error, greedy, cells = errors[0], next(iter(called)), [*product(runs, called)]
+    split, column = error.partition("/")[0], ColumnSpec(error)
     of_ce = [name for name, have in runs.items() for run in have.values() if run.config["loss"]["name"] == "ce"]
     base = (of_ce or [*runs])[0]
 
-    def values(row: str, at: str, metric: str = error) -> list[float | None]:
-        return [*by_seed(f"{split}/{metric}{at}", runs[row]).values()]
+    def summary(row: str, at: str, metric: str = error) -> Summary:
+        return summarize([*by_seed(f"{metric}{at}", runs[row]).values()])
 
-    def gap(row: str, at: str, base_at: str) -> Effect | None:
-        if (row, at) == (base, base_at):
-            return None
-        one, other = _same_data(runs[base], runs[row], split)
-        return effect(column, [by_seed(f"{column.metric}{base_at}", one)], [by_seed(f"{column.metric}{at}", other)])
+    def gaps(base_at: str | None = None) -> dict[tuple[str, str], Effect]:
+        """From the base read in this way, or in the same way as each."""
+        pairs = {(row, at): at if base_at is None else base_at for row, at in cells}
+        known = {(row, at): _gap(runs[base], runs[row], error + at, error + by) for (row, at), by in pairs.items()}
+        return {cell: gap for cell, gap in known.items() if gap and cell != (base, pairs[cell])}
 
-    def table(title: str, cell: Callable[[str, str], str]) -> list[str]:
-        cells = {name.replace("_", " "): {row: cell(row, at) for row in runs} for at, name in called.items()}
-        shown = (frame := pd.DataFrame(cells))[frame.ne("").any(axis="columns")]
+    def table(title: str, texts: Mapping[tuple[str, str], str]) -> list[str]:
+        told = {called[at].replace("_", " "): {row: texts.get((row, at), "") for row in runs} for at in called}
+        shown = (frame := pd.DataFrame(told))[frame.ne("").any(axis="columns")]
         return ["", title, *shown.to_string().splitlines()] if len(shown) else []
 
-    def mean(row: str, at: str, metric: str) -> str:
-        return f"{found:.3g}" if (found := summarize(values(row, at, metric)).mean) else ""
-
-    def difference(row: str, at: str, base_at: str) -> str:
-        return found.short if (found := gap(row, at, base_at)) else ""
-
-    heading = f"{split} {metric_of(column.metric).heading}, mean ± standard deviation over seeds"
-    lines = table(heading, lambda row, at: plus_minus(summarize(values(row, at)), column.format))
-    scores = {name: first.metrics.get(f"{column.metric}:{name}") for name in ("mode", "median", "mean", RIDGE)}
+    heading = f"{split} {metric_of(error).heading}, mean ± standard deviation over seeds"
+    lines = table(heading, {cell: plus_minus(summary(*cell), column.format) for cell in cells})
+    scores = {name: first.metrics.get(f"{error}:{name}") for name in ("mode", "median", "mean", RIDGE)}
     known = {name: score for name, score in scores.items() if score is not None}
     ridge, constants = known.pop(RIDGE, None), known.values()
     told = [f"{min(constants):{column.format}} by a constant answer"] if constants else []
     told += [f"{ridge:{column.format}} by ridge regression on characters"] if ridge is not None else []
     lines += [f"For comparison: {', '.join(told)}."] if told else []
-    lines += table(f"difference from {base}, read in the same way", lambda row, at: difference(row, at, at))
-    lines += table(f"difference from {base}, {called[greedy]}", lambda row, at: difference(row, at, greedy))
-    for metric in DETAILS:
-        lines += table(metric_of(f"{split}/{metric}").heading, lambda row, at, metric=metric: mean(row, at, metric))
-    gaps = {(row, at): found for row in runs for at in called if (found := gap(row, at, greedy))}
-    advice = _advice(f"{base}, {called[greedy]}", {f"{row}, {called[at]}": found for (row, at), found in gaps.items()})
-    means = [found for row in runs for at in called if (found := summarize(values(row, at)).mean) is not None]
+    over_greedy = gaps(greedy)
+    for way, found in (("read in the same way", gaps()), (called[greedy], over_greedy)):
+        lines += table(f"difference from {base}, {way}", {cell: gap.short for cell, gap in found.items()})
+    for metric in (f"{split}/{name}" for name in DETAILS):
+        means = {cell: summary(*cell, metric).mean for cell in cells}
+        lines += table(metric_of(metric).heading, {cell: f"{mean:.3g}" for cell, mean in means.items() if mean})
+    named = {f"{row}, {called[at]}": gap for (row, at), gap in over_greedy.items()}
+    advice = _advice(f"{base}, {called[greedy]}", named)
+    means = [mean for cell in cells if (mean := summary(*cell).mean) is not None]
     if ridge is not None and means and ridge < min(means):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
     return [*lines, "", *advice]
@@ -170,35 +162,24 @@ def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
     if max((found.summary.n for found in known.values()), default=0) < 3:
         few = "One or two seeds show no difference: three give an interval, and six can bring p below 0.05."
         return [few] if known else []
-    shown = [name for name, found in known.items() if found.outcome(says_better=True) is Outcome.supported]
+    shown = [name for name, found in known.items() if found.outcome() is Outcome.supported]
     if not shown:
         return [f"Nothing is shown to have less error than {base}: each interval includes 0, or is above it."]
     best, *others = sorted(shown, key=lambda name: known[name].summary.mean or 0.0)
     also = f"; also {'; '.join(others)}" if others else ""
-    return [
-        f"Less error than {base}: {best}, {known[best].text}{also}. Of many differences some are chance: let "
-        "validation choose (decoding=auto)."
-    ]
+    chance = "Of many differences some are chance: let validation choose (decoding=auto)."
+    return [f"Less error than {base}: {best}, {known[best].text}{also}. {chance}"]
 
 
-def _by_seed(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, dict[int, RunRecord]]:
-    runs = dict[str, dict[int, RunRecord]]()
-    for name, record in zip(names, records, strict=True):
-        runs.setdefault(name, {})[record.seed] = record
-    return runs
+def _by_name(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, Runs]:
+    pairs = [*zip(names, records, strict=True)]
+    return {each: {record.seed: record for name, record in pairs if name == each} for each in names}
 
 
-def _same_data(base: Runs, have: Runs, split: str) -> tuple[Runs, Runs]:
-    """The runs of both whose seed is one of the others, on the same rows of a split."""
-    file = f"{split}.jsonl"
-    data = [{seed: run.data.get("files", {}).get(file) for seed, run in runs.items()} for runs in (base, have)]
-    same = [seed for seed in base if seed in have and data[0][seed] == data[1][seed]]
-    one, other = ({seed: runs[seed] for seed in same} for runs in (base, have))
-    return one, other
-
-
-def _effect(column: ColumnSpec, base: Runs, have: Runs, split: str) -> str:
-    """Of these runs over those of ``base``, or why there is none."""
-    one, other = _same_data(base, have, split)
-    gap = effect(column, [by_seed(column.metric, one)], [by_seed(column.metric, other)])
-    return gap.text if gap else f"none: {'other test data' if base.keys() & have else 'no seed in common'}"
+def _gap(base: Runs, other: Runs, metric: str, base_metric: str = "") -> Effect | None:
+    """Of the one in ``metric`` over the base, over the seeds of both, where they have the same rows of its split."""
+    file = f"{metric.partition('/')[0]}.jsonl"
+    data = [{seed: run.data.get("files", {}).get(file) for seed, run in runs.items()} for runs in (base, other)]
+    same = [seed for seed in base if seed in other and data[0][seed] == data[1][seed]]
+    first, second = ({seed: runs[seed] for seed in same} for runs in (base, other))
+    return effect(ColumnSpec(metric), [by_seed(base_metric or metric, first)], [by_seed(metric, second)])

@@ -163,11 +163,17 @@ def jsonable(value: Any, digits: int | None = None) -> Any:
 
 
 def to_json(record: RunRecord) -> Json:
-    """The record as in its file, its numbers with the ``DIGITS``, its groups in the form of :func:`pack_groups`."""
+    """The record as in its file, its numbers with the ``DIGITS``.
+
+    Groups are ``{split: {"columns": [metric, ...], "rows": {group: [value, ...]}}}``, half as long.
+    """
     values = {item.name: getattr(record, item.name) for item in fields(record)}
     kept = {name: value for name, value in values.items() if value or name not in PUBLISHED_ALONE}
     payload: Json = {"schema": SCHEMA, **{name: jsonable(value, DIGITS.get(name)) for name, value in kept.items()}}
-    payload["groups"] = {split: pack_groups(part) for split, part in payload["groups"].items()}
+    for split, groups in payload["groups"].items():
+        columns = [*next(iter(groups.values()))]
+        rows = {group: [of[metric] for metric in columns] for group, of in groups.items()}
+        payload["groups"][split] = {"columns": columns, "rows": rows}
     return payload
 
 
@@ -176,28 +182,26 @@ def dumps(payload: Json) -> str:
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
 
 
-def _typed(record: RunRecord) -> RunRecord:
-    for name, kind in get_type_hints(RunRecord).items():
-        value = getattr(record, name)
-        if not isinstance(value, float | int if kind is float else get_origin(kind) or kind):
-            raise TypeError(f"{name}: {str(value)[:40]!r} does not fit {kind}")
-    record.wall_time_s = float(record.wall_time_s)
-    if not all(value is None or math.isfinite(value) for value in record.metrics.values()):
-        raise ValueError("metrics: not finite")
-    record.metrics = {key: value if value is None else float(value) for key, value in record.metrics.items()}
-    return record
-
-
 def _parsed(line: str, where: str) -> RunRecord:
     try:
         schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
         if schema != SCHEMA:
             told = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
-        record = _typed(RunRecord(**values))
+        record = RunRecord(**values)
+        for name, kind in get_type_hints(RunRecord).items():
+            wanted = float | int if kind is float else get_origin(kind) or kind
+            if not isinstance(value := getattr(record, name), wanted):
+                raise TypeError(f"{name}: {str(value)[:40]!r} does not fit {kind}")
+        if not all(value is None or math.isfinite(value) for value in record.metrics.values()):
+            raise ValueError("metrics: not finite")
+        record.metrics = {key: value if value is None else float(value) for key, value in record.metrics.items()}
+        record.wall_time_s = float(record.wall_time_s)
         record.overrides = [renamed(word) for word in record.overrides]
         record.config = {FORMER.get(key, key): value for key, value in record.config.items()}
-        record.groups = {split: unpack_groups(packed) for split, packed in record.groups.items()}
+        for split, table in record.groups.items():
+            rows = table["rows"].items()
+            record.groups[split] = {group: dict(zip(table["columns"], row, strict=True)) for group, row in rows}
         for split, packed in record.correct.items():
             if count := record.metrics.get(f"{split}/count"):
                 unpack_bits(packed, int(count))
@@ -260,7 +264,7 @@ def merged(text: str, record: RunRecord, path: Path, overwrite: bool = False) ->
     return "".join(f"{line}\n" for line in sorted({*lines - old, dumps(payload)}))
 
 
-# ---- packed answers, curves and groups
+# ---- packed answers, and curves
 
 
 def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
@@ -312,17 +316,6 @@ def thin_curve(points: Sequence[Sequence[float]]) -> list[list[float]]:
         return [list(point) for point in points]
     last = len(points) - 1
     return [list(points[round(index * last / (CURVE_POINTS - 1))]) for index in range(CURVE_POINTS)]
-
-
-def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long."""
-    columns = list(next(iter(groups.values())))
-    return {"columns": columns, "rows": {group: [of[name] for name in columns] for group, of in groups.items()}}
-
-
-def unpack_groups(packed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The ``{group: {metric: value}}`` of :func:`pack_groups`. ValueError where a row has not one value a column."""
-    return {group: dict(zip(packed["columns"], row, strict=True)) for group, row in packed["rows"].items()}
 
 
 # ---- finding runs and records

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -74,9 +75,9 @@ def short_text(row: Row, column: ColumnSpec) -> str:
 
     A second line gives the number of seeds where the metric is missing or undefined in some runs.
     """
-    summary, spec = row.summary(column), column.short or column.format
+    summary, spec = row.summary(column.metric), column.short or column.format
     huge = LARGE if "," in spec else HUGE
-    if not row.values[column.metric]:
+    if not row.scores(column.metric):
         return "-"
     if summary.mean is None:
         return "undefined"
@@ -111,31 +112,26 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [escape(each.replace("\0", " ")) for each in wrap(kept, width, break_on_hyphens=False)]
 
 
-def _page_row(row: Row, block: Block) -> str:
-    label = _wrapped(row.spec.label, LABEL_WIDTH)
-    if block.is_unlearnt(row):
-        label += ["*no better than*", "*a constant*"]
-    if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
-        label.append(f"n = {len(row.records)}")
-    cells = [label]
-    for column in block.shown:
-        paper = row.spec.paper.get(column.metric) if not row.stand_in else None
-        theirs = [f"paper {' ± '.join(number(value, column.paper_format) for value in paper)}"] if paper else []
-        cells.append([*short_text(row, column).split("\n"), *theirs])
-    return line([BREAK.join(lines) for lines in cells])
-
-
 def _page_block(block: Block) -> list[str]:
-    headers = [BREAK.join(_wrapped(header(column), HEADER_WIDTH)) for column in block.shown]
-    lines = [f"## {escape(block.spec.title)}, n = {seeds_text(block.seeds_per_row)}", ""]
-    lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
+    columns, num_records = block.shown, block.seeds_per_row
+    lines = [f"## {escape(block.spec.title)}, n = {seeds_text(num_records)}", ""]
+    lines.append(line(["", *(BREAK.join(_wrapped(header(column), HEADER_WIDTH)) for column in columns)]))
+    lines.append(line(["---"] + ["---:"] * len(columns)))
     group = ""
     for row in block.rows:
         if row.spec.group != group:
             group = row.spec.group
             title = BREAK.join(f"*{part}*" for part in _wrapped(group, LABEL_WIDTH))
-            lines.append(line([title, *[""] * len(headers)]))
-        lines.append(_page_row(row, block))
+            lines.append(line([title, *[""] * len(columns)]))
+        label = _wrapped(row.spec.label, LABEL_WIDTH)
+        label += ["*no better than*", "*a constant*"] if block.is_unlearnt(row) else []
+        label += [f"n = {len(row.records)}"] if not row.spec.constant and len(set(num_records)) > 1 else []
+        cells = [BREAK.join(label)]
+        for column in columns:
+            theirs = [number(value, column.paper_format) for value in row.spec.paper.get(column.metric, ())]
+            paper = [f"paper {' ± '.join(theirs)}"] if theirs and not row.stand_in else []
+            cells.append(BREAK.join([*short_text(row, column).split("\n"), *paper]))
+        lines.append(line(cells))
     legend = "Mean ± standard deviation over seeds; for n = 2 both values."
     if any(map(block.is_unlearnt, block.rows)):
         legend += f" No better than a constant answer: in {block.endpoint.header}."
@@ -149,9 +145,9 @@ def to_markdown(table: Table) -> str:
     lines += [text for block in table.blocks for text in _page_block(block)]
     if table.spec.note:
         lines += [escape(" ".join(table.spec.note.split())), ""]
-    missing = sum(len(row.missing) for row in table.rows)
+    missing = sum(len({*row.seeds} - row.records.keys()) for row in table.rows)
     lacks = f" Of its runs {missing} are missing." if missing else ""
-    command = ["python scripts/reproduce.py", f"table={table.name}", f"scale={table.scale}", *table.added]
+    command = ["python scripts/reproduce.py", f"table={table.spec.name}", f"scale={table.scale}", *table.added]
     lines.append(
         f"Scale `{table.scale}`.{lacks} [CSV]({table.stem}.csv): intervals, differences, all columns, where the "
         f"records are from. Made by `{' '.join(command)}`."
@@ -178,28 +174,25 @@ FIELDS = (
 )
 
 
-def _cell(row: Row, column: ColumnSpec) -> dict[str, Any]:
-    summary, about = row.summary(column), {"group": row.spec.group, "row": row.spec.label, "metric": column.metric}
-    paper_mean, paper_sd, *_ = (*row.spec.paper.get(column.metric, ()), None, None)
-    return {
-        **{"kind": "cell", **about, "n": summary.n, **asdict(summary), "paper_mean": paper_mean, "paper_sd": paper_sd},
-        "seeds": [] if row.spec.constant else list(row.values[column.metric]),
-        "records": [record.id for record in row.records.values()],
-    }
-
-
 def to_cells(table: Table) -> list[dict[str, Any]]:
     """Every cell and difference as a flat dict in JSON's types, then the notes; None where there is no number.
 
     The key ``added`` is there only where a command added overrides to all runs.
     """
-    more = {"added": list(table.added)} if table.added else {}
-    found: list[dict[str, Any]] = []
+    found = list[dict[str, Any]]()
     for block in table.blocks:
-        cells = [_cell(row, column) for row in block.rows for column in block.spec.columns]
-        found += [{"block": block.spec.title, **each} for each in (*cells, *block.lines)]
+        for row, column in product(block.rows, block.spec.columns):
+            summary, seeds = row.summary(column.metric), [] if row.spec.constant else [*row.scores(column.metric)]
+            about = {"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": column.metric}
+            about |= {"n": summary.n, **asdict(summary), "seeds": seeds}
+            about |= zip(("paper_mean", "paper_sd"), row.spec.paper.get(column.metric, ()), strict=False)
+            records = [record.id for record in row.records.values()]
+            found.append({"block": block.spec.title, **about, "records": records})
+        found += [{"block": block.spec.title, **each} for each in block.lines]
     found.append({"kind": "finding", "text": table.finding})
-    return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
+    about = {**dict.fromkeys(FIELDS), "table": table.spec.name, "scale": table.scale}
+    more = {"added": list(table.added)} if table.added else {}
+    return [{**about, **each, **more} for each in found]
 
 
 def to_csv(table: Table) -> str:
@@ -221,10 +214,10 @@ def to_latex(table: Table) -> str:
     found = ["% Needs \\usepackage{booktabs}. Computed from run records: do not edit."]
     for block in table.blocks:
         cells = {header(column): [short_text(row, column) for row in block.rows] for column in block.shown}
-        style: Any = pd.DataFrame(cells, index=[row.name for row in block.rows]).replace("\n", ", ", regex=True).style
-        for part in (style.format, style.format_index):
-            part(escape="latex")
-        style.format_index(escape="latex", axis="columns")
+        frame = pd.DataFrame(cells, index=[row.name for row in block.rows]).replace("\n", ", ", regex=True)
+        style: Any = (
+            frame.style.format(escape="latex").format_index(escape="latex").format_index(escape="latex", axis=1)
+        )
         title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
         caption = re.sub("[&%$#_{}]", r"\\\g<0>", title)
         found.append(style.to_latex(hrules=True, position_float="centering", caption=caption))

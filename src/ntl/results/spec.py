@@ -1,6 +1,5 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``config/verdicts.yaml``, what is claimed."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -128,22 +127,19 @@ class BlockSpec:
     note: str = ""
 
     def __post_init__(self) -> None:
-        for fault in self._faults():
-            raise UserError(f"{self.title}: {fault}")
+        groups, faults = {row.group for row in self.rows}, list[str]()
+        for scale, part in self.scales.items():
+            faults += [] if part.seeds else [f"scales.{scale}.seeds: give at least one seed"]
+            faults += [f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds}]
+            faults += [f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups]
+        if faults:
+            raise UserError(f"{self.title}: {faults[0]}")
         several = len({column.metric.partition("/")[0] for column in self.columns}) > 1
         for column in self.columns:
             split, _, name = column.metric.partition("/")
             reading = name.partition("@")[2].replace("_", " ")
             given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
             column.header = column.header or (f"{given}, {reading}" if reading else given)
-
-    def _faults(self) -> Iterator[str]:
-        groups = {row.group for row in self.rows}
-        for scale, part in self.scales.items():
-            if not part.seeds:
-                yield f"scales.{scale}.seeds: give at least one seed"
-            yield from (f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds})
-            yield from (f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups)
 
 
 @dataclass
@@ -154,9 +150,9 @@ class PairSpec:
     is read, where otherwise: ``interpolate/mae`` beside ``interpolate/mae@expectation``.
     """
 
-    row: str
-    against: str
-    metric: str
+    row: str = ""
+    against: str = ""
+    metric: str = ""
     against_metric: str = ""
     groups: list[str] = field(default_factory=lambda: [""])
     block: int = 0
@@ -199,6 +195,9 @@ class TableSpec:
         """The scales that any block has, in the order in which the file names them."""
         return list(dict.fromkeys(scale for block in self.blocks for scale in block.scales))
 
+    def primary_of(self, scale: str) -> PrimarySpec:
+        return self.primary_at.get(scale, self.primary)
+
 
 def table_names() -> list[str]:
     """The tables there are, sorted."""
@@ -217,39 +216,27 @@ def load_table_spec(name: str) -> TableSpec:
     spec: TableSpec = read_typed(TableSpec, path)
     spec.name = path.stem
     for scale in spec.scales:
-        primary, where = spec.primary_at.get(scale, spec.primary), f"{path}: primary at scale {scale!r}"
+        primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
         block = check_pair(primary, spec, where)
         part = block.scales.get(scale)
         if part is None or (part.groups and not {*primary.groups} <= {*part.groups}):
             raise UserError(f"{where}: its rows are not run there")
         for metric in filter(None, (primary.metric, primary.against_metric, primary.assay)):
             column_of(block, metric, where)
-    if (numbers := PAPER_FOLDER / path.name).is_file():
-        _attach(spec, numbers)
-    return spec
-
-
-table_spec = cache(load_table_spec)  # read, never changed, by claims and figures: one takes a tenth of a second
-
-
-def read_paper(path: Path) -> list[dict[str, Any]]:
-    """The rows that a table or figure of the paper prints: ``label`` and ``values`` (metric -> [value] or [mean, sd]).
-
-    ``block`` and ``group``, where given, say to which row of the table of that name each belongs.
-    """
-    return read_yaml(path)["rows"]
-
-
-def _attach(spec: TableSpec, path: Path) -> None:
-    rows = {(n, row.group, row.label): row for n, block in enumerate(spec.blocks) for row in block.rows}
-    for printed in read_paper(path):
+    rows = {(number, row.group, row.label): row for number, block in enumerate(spec.blocks) for row in block.rows}
+    numbers = PAPER_FOLDER / path.name
+    for printed in read_yaml(numbers)["rows"] if numbers.is_file() else ():
         place = number, group, label = printed.get("block", 0), printed.get("group", ""), printed["label"]
-        where = f"{path}: rows: {f'{group} {label}'.strip()}"
+        where = f"{numbers}: rows: {f'{group} {label}'.strip()}"
         if place not in rows:
             raise UserError(f"{where}: block {number} of table {spec.name!r} has no such row")
         if lost := printed["values"].keys() - {column.metric for column in spec.blocks[number].columns}:
             raise UserError(f"{where}: {min(lost)} has no column in table {spec.name!r}")
         rows[place].paper = {metric: list(map(float, values)) for metric, values in printed["values"].items()}
+    return spec
+
+
+table_spec = cache(load_table_spec)  # read, never changed, by claims and figures: one takes a tenth of a second
 
 
 def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
@@ -285,9 +272,6 @@ class CellSpec(PairSpec):
 
     task: str = field(kw_only=True)
     table: str = ""
-    metric: str = ""
-    row: str = ""
-    against: str = ""
     scales: list[str] = field(default_factory=list)
     after: bool = False
     benchmark: str = ""
@@ -321,7 +305,7 @@ class SentenceSpec:
 class SquareSpec:
     """A task of README's table: CE and NTL-WAS, each read greedily and by its distribution (``reading``), in a metric.
 
-    ``ce``, ``ntl`` and ``head`` are labels of rows of the group ``group`` in block number ``block`` of a table.
+    Its rows are those of the group ``group`` in block number ``block`` of a table.
     """
 
     task: str
@@ -331,9 +315,6 @@ class SquareSpec:
     reading: str
     block: int = 0
     group: str = ""
-    ce: str = "CE"
-    ntl: str = "NTL-WAS, λ = 0.3"
-    head: str = "regression head, MSE"
 
 
 @dataclass

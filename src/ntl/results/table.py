@@ -1,19 +1,21 @@
-"""A table computed from run records: rows, differences and a finding, and nothing of how it is written."""
+"""A table computed from run records: rows, differences, a finding and warnings, and nothing of how it is written."""
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
+from ntl.config.folders import CONFIG_DIR, read_yaml
 from ntl.evaluation.metrics import Better
 from ntl.results.effects import Effect, Groups, Outcome, Seeds, beats, effect
-from ntl.results.match import NOT_COMPUTED_WITH, Row, by_seed, computing, plan_table, row_records
-from ntl.results.notes import heading, warnings
+from ntl.results.match import NOT_COMPUTED_WITH, Row, by_seed, computing, leaves, plan_table, row_records
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, column_of, load_table_spec
 
+MODELS: dict[str, str] = read_yaml(CONFIG_DIR / "model_names.yaml")
 Line = dict[str, Any]  # of the CSV
 Heuristics = Mapping[str, Mapping[str, float]]  # name -> metric -> score
 Pair = tuple[Row, Row]  # the row that is compared with, and the one that is compared
@@ -35,8 +37,8 @@ class Block:
 
     def is_unlearnt(self, row: Row) -> bool:
         """Whether the mean is no better than that of the best constant answer, at the endpoint."""
-        sign, mean = self.endpoint.better.value, row.summary(self.endpoint).mean
-        constants = [each.summary(self.endpoint).mean for each in self.rows if each.is_heuristic]
+        sign, mean = self.endpoint.better.value, row.summary(self.endpoint.metric).mean
+        constants = [each.summary(self.endpoint.metric).mean for each in self.rows if each.is_heuristic]
         best = max((sign * value for value in constants if value is not None), default=-math.inf)
         return bool(row.overrides and sign and mean is not None and sign * mean <= best)
 
@@ -66,10 +68,6 @@ class Table:
     primary: Effect | None
 
     @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
     def parts(self) -> tuple[str, str]:
         """The two parts of the file's title, as ``Table 2`` and ``loss variants``."""
         what, _, subject = self.spec.title.partition(": ")
@@ -84,7 +82,7 @@ class Table:
     def stem(self) -> str:
         """The name of its files; a table with added overrides has files of its own."""
         mark = f"_with_{hashlib.sha256(' '.join(self.added).encode()).hexdigest()[:8]}" if self.added else ""
-        return f"{self.name}_{self.scale}{mark}"
+        return f"{self.spec.name}_{self.scale}{mark}"
 
     @property
     def rows(self) -> list[Row]:
@@ -94,12 +92,6 @@ class Table:
     def num_records(self) -> int:
         return sum(len(row.records) for row in self.rows)
 
-    @property
-    def core_hours(self) -> float:
-        """Of the runs in its rows, each once."""
-        runs = {record.id: record.core_seconds for row in self.rows for record in row.records.values()}
-        return sum(runs.values()) / 3600
-
 
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
@@ -107,7 +99,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     UserError: no such table or scale, a row that sets a key twice, two records for one seed of a row.
     """
     spec = load_table_spec(spec) if isinstance(spec, str) else spec
-    plans, wanted, blocks = plan_table(spec, scale), spec.primary_at.get(scale, spec.primary), list[Block]()
+    plans, wanted, blocks = plan_table(spec, scale), spec.primary_of(scale), list[Block]()
     primary, finding = None, ""
     for block, rows in plans:
         _fill(rows, block.columns, records)
@@ -180,7 +172,7 @@ def differences(
             pairs[base, row] = None
     lines, scored = list[Line](), [column for column in columns if column.better is not Better.neither]
     for (base, row), column in product(pairs, scored):
-        if gap := effect(column, [base.values[column.metric]], [row.values[column.metric]]):
+        if gap := effect(column, [base.scores(column.metric)], [row.scores(column.metric)]):
             lines.append(effect_line(gap, base, row, (base, row) == primary and column.metric == endpoint))
     return lines
 
@@ -214,7 +206,7 @@ def outcome_of(
     """
     if 0 < found.summary.n < 3:
         return Outcome.not_run, ""
-    constants = {row.spec.label: row.values.get(gate.metric, {}) for row in groups[0].values() if row.is_heuristic}
+    constants = {row.spec.label: row.scores(gate.metric) for row in groups[0].values() if row.is_heuristic}
     known = [(name, value) for name, values in constants.items() for value in values.values() if value is not None]
     others = [metric for scores in more.values() for metric in scores]
     if not known and others and gate.metric not in others:
@@ -269,3 +261,91 @@ def find_primary(
     if seen := sum(str(run.git.get("commit") or "").startswith(tuple(spec.seen)) for run in every):
         after += f"; named after {'these' if seen == len(every) else f'{seen} of these {len(every)}'} runs"
     return pairs[0], found, f"{leads[outcome]}{f' ({within})' if within else ''}: {found.text}{after}."
+
+
+# ---- words that go with it
+
+
+def model_name(model: str) -> str:
+    """What a model of ``config/model`` is called in a text."""
+    return MODELS.get(model.removesuffix("_regression"), model)
+
+
+def heading(spec: TableSpec, rows: Iterable[Row]) -> str:
+    """``Table 2 with a tiny GPT-2 in place of T5-Small: loss variants``; ``Table 2: loss variants, T5-Small`` without.
+
+    The title says so where a model with published weights is trained from scratch.
+    """
+    ran, took, own = {}, {}, {}
+    for row in (row for row in rows if row.place):
+        name = model_name(row.pins["model"]) + " from scratch" * (row.pins.get("model.pretrained") == "false")
+        (ran if row.stand_in else own)[name] = None
+        took |= {model_name(row.place): None} if row.stand_in else {}
+    what, colon, subject = spec.title.partition(": ")
+    if took:
+        return f"{what} with {_listed(ran)} in place of {_listed(took)}{colon}{subject}"
+    return f"{spec.title}, {_listed(own)}" if own else spec.title
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def warnings(block: BlockSpec, scale: str, rows: Sequence[Row], added: Sequence[str] = ()) -> Iterator[str]:
+    """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
+    records = [record for row in rows for record in row.records.values()]
+    if added:
+        yield f"Not the table as described: every run of it was made with {', '.join(added)}."
+    if note := block.scales[scale].note:
+        yield " ".join(note.split())
+    if differing := _differing(rows, records):
+        yield f"Not a fair comparison: the runs also differ in {', '.join(differing)}."
+    # Rounding differs between processors, and can decide what a seed learns; a pair should not mix them.
+    devices = _sets(((row.spec.group, seed), each.device) for row in rows for seed, each in row.records.items())
+    if mixed := sorted({seed for (_, seed), found in devices.items() if len(found) > 1}):
+        which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}"
+        yield f"Not all rows of {which} ran on the same kind of processor."
+    # What was measured on the data is no part of it, and not every record has it.
+    data = [(each.config.get("dataset"), {**each.data, "longer_than_train": None}) for each in records if each.data]
+    read = _sets((json.dumps(settings, sort_keys=True), json.dumps(of, sort_keys=True)) for settings, of in data)
+    if (most := max(map(len, read.values()), default=0)) > 1:
+        yield f"Not a fair comparison: the runs read {most} different versions of the data."
+    # Versions 2 and 3 differ only where a text has several ####, which no published one of 2 has.
+    rules = {str({rule: 3 if each == 2 else each for rule, each in record.rules.items()}) for record in records}
+    if len({each.replace("'default': 4", "'default': 3") for each in rules}) > 1:
+        yield f"Not a fair comparison: {len(rules)} versions of the rules read the answers."
+    elif len(rules) > 1:
+        yield "Two versions of the rules read the answers: numerals alike, fractions and other notations not."
+    if dirty := sum(bool(record.git.get("dirty")) for record in records):
+        yield f"{dirty} of the {len(records)} records are of a source with uncommitted changes."
+    shares = _sets(pair for record in records for pair in record.data.get("longer_than_train", {}).items())
+    ends = {split: sorted({min(found), max(found)}) for split, found in shares.items() if max(found) > 0}
+    if parts := [f"{split} {' to '.join(f'{share:.0%}' for share in found)}" for split, found in ends.items()]:
+        yield f"Test examples with more tokens than any that was trained on: {', '.join(parts)}."
+
+
+def _sets(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, set[Any]]:
+    found: dict[Any, set[Any]] = {}
+    for key, value in pairs:
+        found.setdefault(key, set()).add(value)
+    return found
+
+
+def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
+    # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
+    pins = _sets((key, row.pins.get(key)) for key in {*chain(*(row.pins for row in rows))} for row in rows if row.pins)
+    varied = {key for key, found in pins.items() if len(found) > 1}
+    values = list[tuple[tuple[str, int, str], str]]()
+    for record in records:
+        loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))
+        source = loss if loss == objective else record.config.get("model", {}).get("head", "lm")
+        for key, value in leaves(record.config).items():
+            group = key.split(".")[0]
+            if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
+                # The seed may draw the data, and name base and tokenizer, too: rows are then compared seed by seed.
+                # What comes with a model's head, or with a loss that is an objective, is compared among runs with it.
+                seed = record.seed if key in ("base", "tokenizer.path") or key.endswith(".seed") else 0
+                place = key, seed, source if group in ("objective", "decoding") else ""
+                values.append((place, json.dumps(value)))
+    return sorted({key for (key, *_), found in _sets(values).items() if len(found) > 1})

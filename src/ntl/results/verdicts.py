@@ -2,40 +2,30 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import groupby, product
 from pathlib import Path
 from string import Formatter
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
-from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm, summarize
-from ntl.results.match import Row, by_seed, replications
-from ntl.results.notes import model_name
+from ntl.evaluation.metrics import RIDGE
+from ntl.results import spec as specs
+from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
+from ntl.results.match import Row, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
-from ntl.results.spec import (
-    BAND,
-    VERDICTS,
-    CellSpec,
-    ClaimSpec,
-    ColumnSpec,
-    PairSpec,
-    SentenceSpec,
-    SquareSpec,
-    VerdictsSpec,
-    column_of,
-    load_verdicts,
-)
-from ntl.results.table import Table, outcome_of, read_by, rows_by_label, sides
+from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, column_of
+from ntl.results.table import Table, model_name, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
     "Errors, less is better: means over n seeds. The second reading: the mean or median of the model's distribution of "
-    "whole numbers, or the median of each digit's."
+    "complete numbers, or the median of each digit's."
 )
 READ_BY = {"expectation": "mean"}
+LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"  # in the project's README
 SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
 DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
@@ -135,9 +125,10 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     made = next((each.rows for each in table.blocks if each.spec is block), None)
     if made is None or not (groups := rows_by_label(cell.groups, block, scale, made)):
         return None
-    base_metric, wanted = cell.against_metric or cell.metric, table.spec.primary_at.get(scale, table.spec.primary)
+    base_metric, wanted = cell.against_metric or cell.metric, table.spec.primary_of(scale)
     gate, column = (column_of(block, metric, cell.table) for metric in (base_metric, cell.metric))
-    primary = not wanted.less and all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(PairSpec))
+    same = all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(specs.PairSpec))
+    primary = same and not wanted.less
     band, pairs = wanted.band if primary else BAND, [(each[cell.against], each[cell.row]) for each in groups]
     own, others = [[row.records for row in pair] for pair in pairs], [replications(pair, records) for pair in pairs]
     both = [[one | other for one, other in zip(*parts, strict=True)] for parts in zip(own, others, strict=True)]
@@ -158,6 +149,15 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
     return new
 
 
+def replications(pair: Sequence[Row], records: Sequence[RunRecord]) -> list[dict[int, RunRecord]]:
+    """The records of two rows' configurations by the seeds that other tables ran, both on one kind of processor."""
+    every = {record.seed for record in records}
+    rows = [replace(row, readings=frozenset(), seeds=(*every.difference(row.seeds),)) for row in pair]
+    base, other = (row_records(row, records) for row in rows)
+    same = {seed for seed in base.keys() & other.keys() if base[seed].device == other[seed].device}
+    return [{seed: run for seed, run in side.items() if seed in same} for side in (base, other)]
+
+
 def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     """UserError: no such file, not one line in it as is named, or a column that it lacks."""
     import pandas as pd
@@ -174,7 +174,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
     ratios = [each / over for each, over in zip(ratios, (by, most, least), strict=True)]
     ratio, low, high = map(math.log, ratios)
-    time = ColumnSpec("validation/loss", "time")  # any metric of which less is better
+    time = specs.ColumnSpec("validation/loss", "time")  # any metric of which less is better
     found = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND))
     said = "{:.2f} [{:.2f}, {:.2f}] times {}".format(*ratios, cell.against)
     place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {rounds:.0f} timings"
@@ -182,7 +182,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
 
 
 def judge(
-    spec: VerdictsSpec, tables: Sequence[Table], records: Sequence[RunRecord] = (), benchmarks: Path | None = None
+    spec: specs.VerdictsSpec, tables: Sequence[Table], records: Sequence[RunRecord] = (), benchmarks: Path | None = None
 ) -> list[Verdict]:
     """Every claim with its cells, whose links lead from ``results/``; ``records``: among which replications are found.
 
@@ -193,14 +193,15 @@ def judge(
     for claim in spec.claims:
         cells = list[Cell | None]()
         for cell in claim.cells:
-            of_table = [each for each in tables if each.name == cell.table and each.scale in (cell.scales or SCALES)]
-            cells += [_table_cell(claim, cell, table, records) for table in of_table]
+            of_table = [table for table in tables if table.spec.name == cell.table]
+            shown = [table for table in of_table if table.scale in (cell.scales or SCALES)]
+            cells += [_table_cell(claim, cell, table, records) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks or RESULTS / "benchmarks")] if cell.benchmark else []
         found.append(Verdict(claim, tuple(filter(None, cells))))
     planned = [cell for verdict in found for cell in verdict.cells if cell.planned]
     claimed = {(cell.spec.table, cell.scale) for cell in planned}
     tested = [(cell, cell.planned.p(not cell.claim.no_worse)) for cell in planned if cell.planned]
-    unclaimed = [table.primary for table in tables if table.primary and (table.name, table.scale) not in claimed]
+    unclaimed = [table.primary for table in tables if table.primary and (table.spec.name, table.scale) not in claimed]
     known = [(cell, p) for cell, p in [*tested, *((None, each.p(True)) for each in unclaimed)] if p is not None]
     for (cell, _), corrected in zip(known, holm([p for _, p in known]), strict=True):
         if cell:
@@ -208,7 +209,7 @@ def judge(
     return found
 
 
-def learnt(sentences: Sequence[SentenceSpec], verdicts: Sequence[Verdict], complete: bool = True) -> list[str]:
+def learnt(sentences: Sequence[specs.SentenceSpec], verdicts: Sequence[Verdict], complete: bool = True) -> list[str]:
     """Sentences with the numbers of their cells.
 
     UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or, where they are to
@@ -243,7 +244,7 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
     _, ended, after = rest.partition(END)
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
-    spec = load_verdicts()
+    spec = specs.load_verdicts()
     verdicts = judge(spec, tables, records)
     square = squares(spec.squares, tables)
     advice = [f"- {each}" for each in learnt(spec.advice, verdicts, complete=False)]
@@ -255,29 +256,24 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
     }
 
 
-def squares(specs: Sequence[SquareSpec], tables: Sequence[Table]) -> list[str]:
+def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list[str]:
     """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
     ways = ("second reading", *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "second")))
     lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
-    for spec in specs:
-        where = f"{VERDICTS}: squares: {spec.task}"
-        of_table = (each for each in tables if (each.name, each.scale) == (spec.table, spec.scale))
-        blocks = (block for each in of_table for block in each.blocks if block.spec is each.spec.blocks[spec.block])
-        if (block := next(blocks, None)) is None:
+    for each in wanted:
+        where, metrics = f"{VERDICTS}: squares: {each.task}", (each.metric, f"{each.metric}@{each.reading}")
+        of_table = [table for table in tables if (table.spec.name, table.scale) == (each.table, each.scale)]
+        blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[each.block]]
+        if not blocks:
             raise UserError(f"{where}: there is no such table, scale and block")
-        (rows,) = rows_by_label([spec.group], block.spec, spec.scale, block.rows)
-        ridge = next((row for row in block.rows if row.spec.constant == "ridge"), None)
-        greedy, read = (column_of(block.spec, each, where) for each in (spec.metric, f"{spec.metric}@{spec.reading}"))
-
-        def mean(row: Row | None, column: ColumnSpec) -> str:
-            values = row.values.get(column.metric) or by_seed(column.metric, row.records) if row else {}
-            found = summarize([*values.values()]).mean
-            return "" if found is None else f"{found:#.3g}"
-
-        both = [(rows.get(label), column) for label in (spec.ce, spec.ntl) for column in (greedy, read)]
-        cells = [mean(row, column) for row, column in [*both, (rows.get(spec.head), greedy), (ridge, greedy)]]
-        n, by = len(rows[spec.ce].records) if spec.ce in rows else 0, READ_BY.get(spec.reading, spec.reading)
-        lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *cells]))
+        (block,), (greedy, read) = blocks, (column_of(blocks[0].spec, metric, where).metric for metric in metrics)
+        (rows,) = rows_by_label([each.group], block.spec, each.scale, block.rows)
+        rows |= {row.spec.constant: row for row in block.rows if row.spec.constant}
+        cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
+        means = [rows[label].summary(metric).mean if label in rows else None for label, metric in cells]
+        n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(each.reading, each.reading)
+        shown = ["" if mean is None else f"{mean:#.3g}" for mean in means]
+        lines.append(line([escape(each.task), str(n), by.replace("_", " "), *shown]))
     return lines
 
 
@@ -288,24 +284,48 @@ def results_page(
     claims = list[str]()
     for whose, members in groupby(verdicts, key=lambda verdict: verdict.spec.whose):
         claims += [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
-        told = ((_linked(v), f"**{v.outcome.value}{v.share}**", escape(v.by_task)) for v in members)
-        claims += [*map(line, told), ""]
-    learnt_here, corrected = (f"- {escape(each)}" for each in sentences), [_corrected(verdicts)]
-    parts = {"learnt": learnt_here, "squares": [*square, "", SQUARES_ARE], "verdicts": claims, "corrected": corrected}
-    parts |= {"tables": _index(tables)}
+        for each in members:
+            place = re.sub(r"[^\w\- ]", "", _heading(each).lower()).replace(" ", "-")
+            told = f"[{escape(each.spec.text)}](EVIDENCE.md#{place})"
+            claims.append(line([told, f"**{each.outcome.value}{each.share}**", escape(each.by_task)]))
+        claims.append("")
+    cells = [cell for each in verdicts for cell in each.cells if cell.corrected is not None]
+    tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
+    below = [f"{cell.claim.name} ({cell.outcome.value})" for cell in tested if (cell.corrected or 0.0) < ALPHA]
+    over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} primary comparisons"
+    named = f"that our tables name and that have an interval, p is below {ALPHA} for"
+    parts = {
+        "learnt": [f"- {escape(each)}" for each in sentences],
+        "squares": [*square, "", SQUARES_ARE],
+        "verdicts": claims,
+        "corrected": [escape(f"{over} {named}{':' * bool(below)} {'; '.join(below) or 'none'}.")],
+        "tables": _index(tables),
+    }
     texts = {name: "\n".join(lines).rstrip("\n") for name, lines in parts.items()}
     return TEMPLATE.read_text(encoding="utf-8").format(**texts)
+
+
+def _index(tables: Sequence[Table]) -> list[str]:
+    lines, empty = list[str](), dict[str, list[str]]()
+    for table in tables:
+        what, subject = table.parts
+        if table.num_records:
+            seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
+            n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
+            page, command = f"[{what}](tables/{table.stem}.md)", f"`table={table.spec.name} scale={table.scale}`"
+            hours = (
+                sum({run.id: run.core_seconds for row in table.rows for run in row.records.values()}.values()) / 3600
+            )
+            lines.append(line([page, escape(subject or what), n, f"{hours:.2f}", command]))
+        else:
+            empty.setdefault(what, []).append(table.scale)
+    names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
+    return [*lines, f"\nNo run yet: {names}."] if names else lines
 
 
 def _heading(verdict: Verdict) -> str:
     name = verdict.spec.name[:1].upper() + verdict.spec.name[1:]
     return f"{name}: {verdict.outcome.value}{verdict.share}"
-
-
-def _linked(verdict: Verdict) -> str:
-    """The claim, with a link to its evidence."""
-    place = re.sub(r"[^\w\- ]", "", _heading(verdict).lower()).replace(" ", "-")
-    return f"[{escape(verdict.spec.text)}](EVIDENCE.md#{place})"
 
 
 def evidence_page(verdicts: Sequence[Verdict]) -> str:
@@ -324,28 +344,3 @@ def evidence_page(verdicts: Sequence[Verdict]) -> str:
         lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in each.cells if cell.effect is None]
         lines += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
     return "\n".join(lines)
-
-
-def _corrected(verdicts: Sequence[Verdict]) -> str:
-    cells = [cell for each in verdicts for cell in each.cells if cell.corrected is not None]
-    tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
-    below = [f"{cell.claim.name} ({cell.outcome.value})" for cell in tested if (cell.corrected or 0.0) < ALPHA]
-    over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} primary comparisons"
-    named = f"that our tables name and that have an interval, p is below {ALPHA} for"
-    return escape(f"{over} {named}{':' * bool(below)} {'; '.join(below) or 'none'}.")
-
-
-def _index(tables: Sequence[Table]) -> Iterator[str]:
-    empty = dict[str, list[str]]()
-    for table in tables:
-        what, subject = table.parts
-        if not table.num_records:
-            empty.setdefault(what, []).append(table.scale)
-            continue
-        seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
-        n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-        page, command = f"[{what}](tables/{table.stem}.md)", f"`table={table.name} scale={table.scale}`"
-        yield line([page, escape(subject or what), n, f"{table.core_hours:.2f}", command])
-    if empty:
-        names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
-        yield f"\nNo run yet: {names}."

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 
-from ntl.data.encoded import EncodedDataset
+from ntl.data.encode import EncodedDataset
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS
 from ntl.objectives.mixing import U64, keys_of, mix
 

@@ -19,7 +19,7 @@ from filelock import Timeout
 
 from ntl.config import Config
 from ntl.config.folders import RESULTS
-from ntl.config.identity import deciding
+from ntl.config.identity import identity_fields
 from ntl.config.trainer import TrainerConfig
 from ntl.evaluation.metrics import find_metric
 from ntl.results.match import leaves
@@ -239,7 +239,7 @@ def describe(config: Config, name: str) -> dict[str, Any]:
     and ``bf16``.
     """
     # Through JSON, so that it compares equal to a description that was read back.
-    return json.loads(json.dumps({"id": name, "config": deciding(config), "processes": processes()}))
+    return json.loads(json.dumps({"id": name, "config": identity_fields(config), "processes": processes()}))
 
 
 def checkpoint_for(config: Config, folder: Path) -> Path | None:

@@ -20,7 +20,7 @@ from ntl.config.decoding import NumberHeadConfig, SpeculativeConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.data.sets.file import FileConfig
+from ntl.data.sets.file import File
 from ntl.decoding.batches import Answer, DecodingLines, decode
 from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings
@@ -126,9 +126,9 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     rounds = [(group, each) for group, each in decodings.items() if each.name != "median"]
     rounding = {group: each.decimals for group, each in rounds if isinstance(each, NumberHeadConfig | TreeConfig)}
     is_rt, most = config.tokenizer.kind == "rt", 0
-    if not isinstance(config.dataset, FileConfig) or dataset.metrics != "number" or not (is_rt or trees or rounding):
+    if not isinstance(config.dataset, File) or dataset.metrics != "number" or not (is_rt or trees or rounding):
         return
-    for row in (row for split in dataset.splits for row in parts.rows(split)):
+    for row in (row for split in dataset.all_splits for row in parts.rows(split)):
         number = dataset.scored(row["answer"]).replace("\N{MINUS SIGN}", "-")
         most = max(most, len(number.partition(".")[2]))
         misread = [f"tokenizer={config.tokenizer.name}"] if is_rt and not _RT_NUMBER.fullmatch(number) else []

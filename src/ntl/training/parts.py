@@ -27,8 +27,8 @@ from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.prepared import Prepared
-from ntl.data.sets.file import FileConfig
-from ntl.data.sets.official import PackagedConfig
+from ntl.data.sets.file import File
+from ntl.data.sets.official import Packaged
 from ntl.decoding.expected_error import expected_error, number_masses
 from ntl.decoding.tree import NumberTokens
 from ntl.evaluation.ridge import Ridge
@@ -77,7 +77,7 @@ class RunParts:
     @cached_property
     def prepared(self) -> Prepared:
         """The data set in its folder, prepared on first use."""
-        prepared = Prepared(build(self.config.dataset), self.data_dir)
+        prepared = Prepared(self.config.dataset, self.data_dir)
         prepared.prepare(self.say)
         return prepared
 
@@ -100,7 +100,7 @@ class RunParts:
     def ridge(self) -> Ridge | None:
         """The linear model of characters that measured numbers are compared with; None, after a line, if it fails."""
         data = self.config.dataset
-        if not isinstance(data, FileConfig | PackagedConfig) or data.answers not in ("number", "sentence"):
+        if not isinstance(data, File | Packaged) or data.answers not in ("number", "sentence"):
             return None
         try:
             return Ridge(self.rows("train"), self.rows("validation"))
@@ -151,7 +151,7 @@ class RunParts:
         if split not in self._encoded:
             config = self.config
             self._encoded[split] = encode_dataset(
-                partial(self.prepared.load, split),
+                partial(self.rows, split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
                 key=self.prepared.content_key(split),

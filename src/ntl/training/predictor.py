@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntl.config import Config, build, compose
+from ntl.config import Config, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
@@ -179,7 +179,7 @@ def of_run(
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
-    elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
+    elif config.decoding.max_new_tokens or Prepared(config.dataset, parts.data_dir).find():
         limit = decode.max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)

@@ -100,7 +100,7 @@ class ProgressLines(TrainerCallback):
         rate = done / (now - self.started)
         left = (state.max_steps - state.global_step) / rate
         shown = "  ".join(f"{name} {logs[name]:.4f}" for name in ("loss", "ce", "ntl") if name in logs)
-        say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
+        say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.3g} steps/s  {left:.0f} s left")
 
 
 class MetricsFile(TrainerCallback):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from ntl.config import Config, build, run_id
+from ntl.config import Config, run_id
 from ntl.config.decoding import TreeConfig
 from ntl.config.folders import literal
 from ntl.config.identity import plain, recorded
@@ -80,7 +80,7 @@ def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
     """Return the config with the steps that follow from epochs, and the data, prepared, if they do."""
     if not any(getattr(config.trainer, name) for name in DERIVED):
         return config, None
-    prepared = Prepared(build(config.dataset), config.data_dir)
+    prepared = Prepared(config.dataset, config.data_dir)
     prepared.prepare(say)
     rows = prepared.fingerprint()["rows"]["train"]
     if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
@@ -114,7 +114,7 @@ def _train(config: Config, prepared: Prepared | None, folder: Path, overrides: S
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
-        prepared = prepared or Prepared(build(config.dataset), parts.data_dir)
+        prepared = prepared or Prepared(config.dataset, parts.data_dir)
         checkpoints.check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
@@ -275,7 +275,7 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     record, folder = run_record(record_path.parent), record_path.parent
     # The data may also be prepared nowhere; then nothing is known of it.
     files = record.data.get("files")
-    if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):
+    if isinstance(files, dict) and (changes := Prepared(config.dataset, config.data_dir).changes_since(files)):
         raise UserError(
             f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
             "remove the run's folder to train it on the changed data."

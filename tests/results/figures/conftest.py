@@ -10,8 +10,8 @@ import pytest
 
 from ntl.config.folders import RESULTS
 from ntl.results import RunRecord
-from ntl.results.figures import FIGURES
 from ntl.results.figures.draw import Drawn, Runs, Source
+from ntl.results.figures.functions import FIGURES
 
 
 class OnEvidence(Source):

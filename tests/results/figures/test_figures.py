@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results import load_records
-from ntl.results.figures import FIGURES, draw_all
 from ntl.results.figures.draw import LOOKS, NoRuns, Source, panels, style, write
+from ntl.results.figures.functions import FIGURES, draw_all
 
 
 def test_every_loss_has_a_look_of_its_own() -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ntl.config.root import DatasetConfig
+import numpy as np
+
 from ntl.config.settings import setting, text_of
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Condition, Log, Material, Row, TextDataset, numbered, rows
 from ntl.system.errors import UserError
 
 # Draws until a row counts as not to be found.
@@ -34,15 +35,6 @@ def drawn_on(side: str, draw: Callable[[], Drawn], content: Callable[[Drawn], st
 
 
 @dataclass
-class GeneratedConfig(DatasetConfig):
-    """Rows by split; ``test_rows`` counts those of each group that the scores are broken down by."""
-
-    train_rows: int = rows(100_000, "Rows for training.")
-    validation_rows: int = rows(1_000, "Rows for validation.")
-    test_rows: int = rows(2_000, "Rows of each group of a test.")
-    seed: int = setting(0, "Seed of the rows; that of the training is the run's own.", min=0)
-
-
 class Generated(TextDataset):
     """Rows that are drawn one by one from a seed, with tests that are broken down into groups.
 
@@ -51,6 +43,11 @@ class Generated(TextDataset):
     until it is on the right side. So nothing is remembered of the training rows, which are written as they are drawn.
     Validation and each test have no row twice; training draws with replacement.
     """
+
+    train_rows: int = rows(100_000, "Rows for training.")
+    validation_rows: int = rows(1_000, "Rows for validation.")
+    test_rows: int = rows(2_000, "Rows of each group of a test.")
+    seed: int = setting(0, "Seed of the rows; that of the training is the run's own.", min=0)
 
     @abstractmethod
     def cells(self, split: str) -> Sequence[Any]:
@@ -62,15 +59,14 @@ class Generated(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        self.config.check(str(data_dir))
-        counts = {"train": self.config.train_rows, "validation": self.config.validation_rows}
-        counts |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
+        counts = {"train": self.train_rows, "validation": self.validation_rows}
+        counts |= {split: self.test_rows * len(self.cells(split)) for split in self.test_splits}
         log(f"{self.name}: computing {sum(counts.values()):,} rows")
         return Material({split: numbered(split, self._rows(split, count), count) for split, count in counts.items()})
 
     def _rows(self, split: str, count: int) -> Iterator[Row]:
         # A text as seed is digested by SHA-512, and not by Python's own hash, which differs between processes.
-        rng = random.Random(f"{self.name} {self.config.seed} {split}")
+        rng = random.Random(f"{self.name} {self.seed} {split}")
         side = "test" if split in self.test_splits else split
         cells, seen = self.cells(split), set[tuple[str, ...]]()
         for index in range(count):
@@ -88,21 +84,16 @@ class Generated(TextDataset):
             yield row
 
 
-def differ(values: Sequence[int], least: int, most: int, step: int = 1) -> bool:
-    """Whether these are different multiples of ``step`` within the limits, at least one."""
-    return 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
-
-
-def check_rising(name: str, values: Sequence[int], further: Sequence[int], most: int, step: int = 1) -> None:
-    """UserError unless both lists have different multiples of ``step`` up to ``most``, the further above the others.
-
-    ``name`` is the setting, and ``extrapolate_`` and it that of the further values.
-    """
+def different(data: TextDataset, name: str, least: int, most: int, step: int = 1) -> Condition:
+    """The rule that a list has different multiples of ``step`` within the limits, at least one."""
+    values = getattr(data, name)
+    fits = 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
     kind = f"multiples of {step}" if step > 1 else "whole numbers"
-    for key, given in ((name, values), (f"extrapolate_{name}", further)):
-        if not differ(given, step, most, step):
-            line = f"must be different {kind} of {step} to {most:,}, at least one."
-            raise UserError(f"dataset.{key}={text_of(given)}: {line}")
-    if min(further) <= max(values):
-        line = f"must be above dataset.{name}={text_of(values)}, or extrapolation would test what was trained."
-        raise UserError(f"dataset.extrapolate_{name}={text_of(further)}: {line}")
+    return name, not fits, f"must be different {kind} of {least} to {most:,}, at least one."
+
+
+def above(data: TextDataset, further: str, known: str) -> Condition:
+    """The rule that a number or a list of extrapolation is above that of training."""
+    given = getattr(data, known)
+    line = f"must be above dataset.{known}={text_of(given)}, or extrapolation would test what was trained."
+    return further, np.min(getattr(data, further)) <= np.max(given), line

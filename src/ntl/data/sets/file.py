@@ -13,9 +13,9 @@ import numpy as np
 
 from ntl.config.settings import setting
 from ntl.config.validation import LISTS, NUMERIC
-from ntl.data.dataset import PLAIN_NUMBERS, Row
+from ntl.data.dataset import PLAIN_NUMBERS, Condition, Row
 from ntl.data.raw import read_text
-from ntl.data.sets.own import PLAIN_TEXT, Own, OwnDataConfig, Told
+from ntl.data.sets.own import PLAIN_TEXT, Own, Told
 from ntl.data.tables import SUFFIXES, Table, suffix_of
 from ntl.numbers import last_number_paper, parse_number
 from ntl.numbers.answers import ANSWER_MARK, find_answer, find_values, read_list
@@ -31,8 +31,11 @@ LONGEST = 1 << 24
 
 
 @dataclass
-class FileConfig(OwnDataConfig):
-    """Questions and answers of one's own."""
+class File(Own):
+    """Questions and answers of one's own.
+
+    A question is a column or a template of columns, an answer a column; ``answers`` says what it must be.
+    """
 
     _target_: str = "ntl.data.sets.file.File"
     name: str = "file"
@@ -47,120 +50,112 @@ class FileConfig(OwnDataConfig):
     )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns that the question is made from."""
-        return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
-
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        if self.answers not in (known := (*NUMERIC, LISTS, "text")):
-            line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
-            raise UserError(f"dataset=file dataset.answers={self.answers}: {line}")
-        if self.number_format != PLAIN_NUMBERS and self.answers != "number":
-            line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
-            raise UserError(f"dataset.number_format={self.number_format} dataset.answers={self.answers}: {line}")
-        where = f"dataset.template={self.template!r}"
-        if self.template and not self.columns:
-            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
-        if self.template and self.question != "question":
-            line = "the template is the question; leave one out."
-            raise UserError(f"{where} dataset.question={self.question}: {line}")
-
-
-class File(Own):
-    """A question is a column or a template of columns, an answer a column; ``config.answers`` says what it must be."""
-
-    config: FileConfig
+    def conditions(self) -> Iterator[Condition]:
+        yield from super().conditions()
+        known = (*NUMERIC, LISTS, "text")
+        line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
+        yield "answers", self.answers not in known, line
+        rewrites = self.number_format != PLAIN_NUMBERS
+        line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
+        yield "number_format answers", rewrites and self.answers != "number", line
+        line = "it names no column, so that all questions are equal; write {COLUMN} in it."
+        yield "template", not self.asked, line
+        both = self.template and self.question != "question"
+        yield "template question", both, "the template is the question; leave one out."
 
     @property
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the answers are."""
-        return self.config.answers if self.config.answers in (LISTS, "text") else "number"
+        return self.answers if self.answers in (LISTS, "text") else "number"
 
     def scored(self, answer: str) -> str:
-        if self.config.answers != "reasoning":
+        if self.answers != "reasoning":
             return answer
-        return (last_boxed(answer) if self.config.mark == BOX else answer.rpartition(self.config.mark)[2]).strip()
+        return (last_boxed(answer) if self.mark == BOX else answer.rpartition(self.mark)[2]).strip()
+
+    @property
+    def asked(self) -> list[str]:
+        """The columns that the question is made from."""
+        return [*filter(None, COLUMN.findall(self.template))] if self.template else [self.question]
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of the question, then that of the answer; or those that are known by their names; and the weight's."""
-        wanted, weight = [*self.config.columns, self.config.answer], self.config.weight
+        wanted = [*self.asked, self.answer]
         if wanted == ["question", "answer"] and not set(wanted) <= set(names):
             wanted = known_columns(names) or wanted
         # The weights of messages may stand in these alone.
-        return [*wanted, weight] if weight and (weight in names or wanted != ["messages"]) else wanted
+        return [*wanted, self.weight] if self.weight and (self.weight in names or wanted != ["messages"]) else wanted
 
     def row(self, cells: dict[str, Any]) -> Row | None:
-        config, before = self.config, list[str]()
-        if config.answer in cells:
-            as_text = {config.answer: json_of} if config.answers == LISTS else {}
+        before = list[str]()
+        if self.answer in cells:
+            as_text = {self.answer: json_of} if self.answers == LISTS else {}
             texts = {name: as_text.get(name, text_of)(name, value) for name, value in cells.items()}
-            filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], config.template)
-            question, answer = filled or texts[config.question], texts[config.answer]
+            filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], self.template)
+            question, answer = filled or texts[self.question], texts[self.answer]
         else:
             question, answer, *before = said_in(cells)
-            read = ("role", "content", config.weight)
-            for message in cells.get("messages", ()):
-                self.unread.update(name for name, value in message.items() if value and name not in read)
-        if before and config.format == "plain":
+        if before and self.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
         for name, text in (("question", question), ("answer", answer)):
             if not text.strip():
                 raise ValueError(f"empty {name}")
-        if config.answers == "number":
+        if self.answers == "number":
             answer = answer.strip()
-            written = cells.get(config.answer, cells.get("output", ""))
-            if config.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
-                kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
-                other = f"dataset.answers={kind} takes it"
-                remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
-                raise ValueError(f"the answer {answer!r:.60} is no number; {remedy}")
-            if config.number_format != PLAIN_NUMBERS and not isinstance(written, str):
-                raise ValueError(
-                    f"the answer {answer} is no text, but a number already; leave dataset.number_format out"
-                )
-        if config.answers == "reasoning":
-            if answer.count(config.mark) != 1 or parse_number(number := self.scored(answer)) is None:
-                raise ValueError(
-                    f"the answer does not end in one {config.mark} and a number; dataset.mark= sets another mark, "
+            written = cells.get(self.answer, cells.get("output", ""))
+            if self.number_format != PLAIN_NUMBERS and not isinstance(written, str):
+                raise ValueError(f"the answer {answer} is a number already; leave dataset.number_format out")
+        if wrong := self.wrong(answer):
+            raise ValueError(wrong)
+        return Row(question, answer, more={"before": before[0]} if before else {})
+
+    def wrong(self, answer: str) -> str:
+        """What is wrong with an answer; empty for one that can be scored."""
+        quoted = f"the answer {answer!r:.60}"
+        if self.answers == "number" and self.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
+            kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
+            remedy = "dataset.number_format=auto reads" if read_value(answer) else f"dataset.answers={kind} takes"
+            return f"{quoted} is no number; {remedy} it"
+        if self.answers == "reasoning":
+            if answer.count(self.mark) != 1 or parse_number(number := self.scored(answer)) is None:
+                return (
+                    f"the answer does not end in one {self.mark} and a number; dataset.mark= sets another mark, "
                     rf"such as {BOX}, and dataset.answers=sentence needs none"
                 )
             if re.search(r"\.[eE]", number):  # which only the grammar of a number alone has
-                raise ValueError(f"the number {number!r:.60} cannot be scored; write 1000 or 1.0e+03 for 1.e+03")
-            others = [mark for mark in (ANSWER_MARK, BOX) if mark in answer] if config.mark != ANSWER_MARK else []
-            if others and others != [config.mark]:
-                raise ValueError(f"the answer has {others[0]} in it, which is read as the mark {config.mark}")
-        if config.answers == "sentence":
+                return f"the number {number!r:.60} cannot be scored; write 1000 or 1.0e+03 for 1.e+03"
+            others = [mark for mark in (ANSWER_MARK, BOX) if mark in answer] if self.mark != ANSWER_MARK else []
+            if others and others != [self.mark]:
+                return f"the answer has {others[0]} in it, which is read as the mark {self.mark}"
+        if self.answers == "sentence":
             found = find_values(answer.strip())
             if not found or found[-1] is None or last_number_paper(answer) is None:
                 what = "a last number that cannot be read" if found else "no number"
-                raise ValueError(f"the answer {answer!r:.60} has {what}; dataset.answers=text takes it")
+                return f"{quoted} has {what}; dataset.answers=text takes it"
             if find_answer(answer) != found[-1]:
-                raise ValueError(f"the answer {answer!r:.60} has {ANSWER_MARK} or {BOX} before its last number")
-        if config.answers == LISTS and not read_list(answer):
+                return f"{quoted} has {ANSWER_MARK} or {BOX} before its last number"
+        if self.answers == LISTS and not read_list(answer):
             line = 'does not hold numbers alone, as 1, 2 or [1, 2] or {"a": 1}; dataset.answers=text takes it'
-            raise ValueError(f"the answer {answer!r:.60} {line}")
-        return Row(question, answer, more={"before": before[0]} if before else {})
+            return f"{quoted} {line}"
+        return ""
 
     def finish(self, pools: dict[str, list[Told]]) -> list[str]:
-        config = self.config
-        if config.answers not in ("number", LISTS):
+        if self.answers not in ("number", LISTS):
             return []
         answers = [(each.place, each.row.answer) for pool in pools.values() for each in pool]
         grouped = sum("," in answer and parse_number(answer) is not None for _, answer in answers)
-        if config.answers == LISTS:
-            line = f"{config.path}: {grouped:,} answers such as 1,234 are read as several numbers; write 1234 for one."
+        if self.answers == LISTS:
+            line = f"{self.path}: {grouped:,} answers such as 1,234 are read as several numbers; write 1234 for one."
             return [line] if grouped else []
-        if config.number_format == PLAIN_NUMBERS:
-            line = f"{config.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
+        if self.number_format == PLAIN_NUMBERS:
+            line = f"{self.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
             return [f"{line}dataset.number_format=auto leaves them out."] if grouped else []
         marks = {name: mark for mark, name in NAMES.items()}
-        numerals, said = rewrite(answers, marks.get(config.number_format, ""))
+        numerals, said = rewrite(answers, marks.get(self.number_format, ""))
         remaining = iter(numerals)
         for pool in pools.values():
             pool[:] = [each._replace(row=each.row._replace(answer=next(remaining))) for each in pool]
-        return [f"{config.path}: {said}."] if said else []
+        return [f"{self.path}: {said}."] if said else []
 
 
 def known_columns(names: Sequence[str]) -> list[str]:
@@ -200,9 +195,15 @@ def json_of(column: str, value: Any) -> str:
 
 
 @dataclass
-class TextConfig(OwnDataConfig):
-    """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
+class Text(Own):
+    """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row.
 
+    A row's answer is a document, its question is empty (``ntl.data.encode.Packer``). Scored by the likelihood of its
+    documents. Rows without text are left out.
+    """
+
+    metrics = "likelihood"
+    rows_are = "documents"
     suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
 
     _target_: str = "ntl.data.sets.file.Text"
@@ -215,39 +216,24 @@ class TextConfig(OwnDataConfig):
         choices=("paragraph", "line", "file"),
     )
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
+    def conditions(self) -> Iterator[Condition]:
+        yield from super().conditions()
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
-        if self.answers != "none":
-            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
-        if all(plain) and self.column != "text":
-            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
-        if not any(plain) and self.documents != "paragraph":
-            line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, of all others each row is a document"
-            raise UserError(f"dataset.documents={self.documents}: {line}; leave it out.")
-
-
-class Text(Own):
-    """Plain text: a row's answer is a document, its question is empty (``ntl.data.encoded.Packer``).
-
-    Scored by the likelihood of its documents. Rows without text are left out.
-    """
-
-    metrics = "likelihood"
-    rows_are = "documents"
-    config: TextConfig
+        yield "answers", self.answers != "none", "plain text has no answers; leave it out."
+        yield "column", all(plain) and self.column != "text", "a text file has no columns; leave it out."
+        line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, other rows are documents; leave it out."
+        yield "documents", not any(plain) and self.documents != "paragraph", line
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        return [self.config.column, *([self.config.weight] if self.config.weight else [])]
+        return [self.column, *([self.weight] if self.weight else [])]
 
     def open(self, path: Path) -> dict[str, Table]:
         if suffix_of(path) not in PLAIN_TEXT:
             return super().open(path)
-        column, kind = self.config.column, self.config.documents
-        return {"": Table(str(path), lambda columns: ((at, {column: text}) for at, text in documents(path, kind)))}
+        return {"": Table(str(path), ((at, {self.column: text}) for at, text in documents(path, self.documents)))}
 
     def row(self, cells: dict[str, Any]) -> Row | None:
-        text = text_of(self.config.column, cells[self.config.column])
+        text = text_of(self.column, cells[self.column])
         return Row("", text) if text.strip() else None
 
 

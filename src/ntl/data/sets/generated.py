@@ -12,13 +12,11 @@ from typing import ClassVar, NamedTuple
 
 import yaml
 
-from ntl.config.settings import setting, text_of
-from ntl.data.dataset import Row, rows, words
-from ntl.data.sets.drawn import Generated, GeneratedConfig, check_rising, differ, drawn_on, side_of
-from ntl.system.errors import UserError
+from ntl.config.settings import setting
+from ntl.data.dataset import Condition, Row, rows, words
+from ntl.data.sets.drawn import Generated, above, different, drawn_on, side_of
 
 SENTENCE_WORDS = 8  # of every sentence of a needle's text
-MOST_WORDS = 1 << 17
 MOST_KEYS = 64
 STAR = "Bachmann and Nagarajan (2024)"
 PRIME, TERMS = 7, 5
@@ -33,9 +31,22 @@ Polynomial = list[int]
 
 
 @dataclass
-class PolynomialConfig(GeneratedConfig):
-    """Arithmetic on polynomials over the field of seven elements, modulo X^5."""
+class PolynomialArithmetic(Generated):
+    """Arithmetic on polynomials over the field of seven elements, modulo X^5.
 
+    As in Gloeckle et al. (2024), section 4.2: ``(30214*-(11111@06310))=`` -> ``25501``. Five digits c0 c1 c2 c3 c4 are
+    the polynomial c0 + c1 X + ... + c4 X^4 over the field of seven elements. ``-`` is the negation of what follows it,
+    ``+`` the sum, ``*`` the product, ``f@g`` the composition f(g(X)) of polynomials of degree 4, each cut off at X^5.
+
+    An expression of m operations has one of the four, uniformly, at its root, and the other m - 1 are divided uniformly
+    between its operands; coefficients are uniform. m is 1 to ``max_operations`` equally often in training and in
+    ``interpolate``, and higher in ``extrapolate``; it is the group of a row. How expressions are drawn and written is
+    our choice: the paper does not say. Scored by exact match.
+    """
+
+    all_splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
+    metrics = "text"
     computes: ClassVar[bool | None] = True
 
     _target_: str = "ntl.data.sets.generated.PolynomialArithmetic"
@@ -46,35 +57,12 @@ class PolynomialConfig(GeneratedConfig):
     max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        most, further = self.max_operations, self.extrapolate_operations
-        if further <= most:
-            line = f"must be above dataset.max_operations={most}, or extrapolation would test what was trained."
-            raise UserError(f"dataset.extrapolate_operations={further}: {line}")
-
-
-class PolynomialArithmetic(Generated):
-    """Polynomials, as in Gloeckle et al. (2024), section 4.2: ``(30214*-(11111@06310))=`` -> ``25501``.
-
-    Five digits c0 c1 c2 c3 c4 are the polynomial c0 + c1 X + ... + c4 X^4 over the field of seven elements. ``-`` is
-    the negation of what follows it, ``+`` the sum, ``*`` the product, ``f@g`` the composition f(g(X)) of polynomials of
-    degree 4, each cut off at X^5.
-
-    An expression of m operations has one of the four, uniformly, at its root, and the other m - 1 are divided uniformly
-    between its operands; coefficients are uniform. m is 1 to ``max_operations`` equally often in training and in
-    ``interpolate``, and higher in ``extrapolate``; it is the group of a row. How expressions are drawn and written is
-    our choice: the paper does not say. Scored by exact match.
-    """
-
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits = ("interpolate", "extrapolate")
-    metrics = "text"
-    config: PolynomialConfig
+    def conditions(self) -> Iterator[Condition]:
+        yield above(self, "extrapolate_operations", "max_operations")
 
     def cells(self, split: str) -> range:
-        most = self.config.max_operations
-        return range(most + 1, self.config.extrapolate_operations + 1) if split == "extrapolate" else range(1, most + 1)
+        most = self.max_operations
+        return range(most + 1, self.extrapolate_operations + 1) if split == "extrapolate" else range(1, most + 1)
 
     def draw(self, rng: random.Random, side: str, cell: int) -> Row:
         question = drawn_on(side, lambda: f"{expression(rng, cell)}=")
@@ -127,8 +115,17 @@ BINARY = {"+": plus, "*": times, "@": composed}
 
 
 @dataclass
-class StarGraphConfig(GeneratedConfig):
-    """The path from the centre of a star of paths to the end of one of them."""
+class StarGraph(Generated):
+    """The path from the centre of a star of paths to the end of one of them.
+
+    After Bachmann and Nagarajan (2024), "The pitfalls of next-token prediction". ``degree`` paths of ``path_length``
+    nodes begin at a common centre. The question lists all edges in random order, ``12>7 33>4 ... from 5 to 40``, and
+    asks for the path from the centre to the end of one of them: ``5 12 7 33 40``. Only the first step is hard: it needs
+    the whole path ahead, and a model that guesses it, and looks up the rest, is right with probability 1 / ``degree``.
+    No graph of a test occurs in training with the same goal.
+    """
+
+    metrics = "text"
 
     _target_: str = "ntl.data.sets.generated.StarGraph"
     name: str = "star_graph"
@@ -139,34 +136,18 @@ class StarGraphConfig(GeneratedConfig):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        needed = 1 + self.degree * (self.path_length - 1)
-        if needed > self.nodes:
-            paths = f"{self.degree} paths of {self.path_length} nodes"
-            raise UserError(f"dataset.nodes={self.nodes}: {paths} need {needed} labels; raise it.")
-
-
-class StarGraph(Generated):
-    """Paths in star graphs, after Bachmann and Nagarajan (2024), "The pitfalls of next-token prediction".
-
-    ``degree`` paths of ``path_length`` nodes begin at a common centre. The question lists all edges in random order,
-    ``12>7 33>4 ... from 5 to 40``, and asks for the path from the centre to the end of one of them: ``5 12 7 33 40``.
-    Only the first step is hard: it needs the whole path ahead, and a model that guesses it, and looks up the rest, is
-    right with probability 1 / ``degree``. No graph of a test occurs in training with the same goal.
-    """
-
-    metrics = "text"
-    config: StarGraphConfig
+    def conditions(self) -> Iterator[Condition]:
+        needed, paths = 1 + self.degree * (self.path_length - 1), f"{self.degree} paths of {self.path_length} nodes"
+        yield "nodes", needed > self.nodes, f"{paths} need {needed} labels; raise it."
 
     def cells(self, split: str) -> list[None]:
         return [None]
 
     def draw(self, rng: random.Random, side: str, cell: None) -> Row:
-        length = self.config.path_length - 1
+        length = self.path_length - 1
 
         def star() -> list[list[int]]:  # its paths, of which the first is asked for
-            centre, *others = rng.sample(range(self.config.nodes), 1 + self.config.degree * length)
+            centre, *others = rng.sample(range(self.nodes), 1 + self.degree * length)
             return [[centre, *others[i : i + length]] for i in range(0, len(others), length)]
 
         def edges_of(paths: list[list[int]]) -> list[tuple[int, int]]:
@@ -186,8 +167,21 @@ START, END = "Story:", "In the end they all thanked"
 
 
 @dataclass
-class InductionConfig(GeneratedConfig):
-    """Stories whose last word is the second part of a name that occurred before."""
+class Induction(Generated):
+    """Stories whose last word is the second part of a name that occurred before.
+
+    After the induction experiment of Gloeckle et al. (2024), section 4.1. Two or more persons are introduced by their
+    whole names, then act, and the last sentence thanks one of them. Whoever has learnt to look up what followed the
+    first part (induction) knows its last word; one who copies any second part is right once in as many times as there
+    are persons, which is the group of a row. The names of the tests occur in no training story, though their parts do.
+    With ``known_names`` every split draws from all names.
+
+    A row is a whole story, and question and answer are where it is cut: for training and validation after the word
+    ``Story:``, so that a decoder-only model learns the whole text; for the test before its last word, of which exact
+    match is the accuracy. Each part is a common word, a single token of the published tokenizers of GPT-2 and T5.
+    """
+
+    metrics = "text"
 
     _target_: str = "ntl.data.sets.generated.Induction"
     name: str = "induction"
@@ -198,36 +192,18 @@ class InductionConfig(GeneratedConfig):
     known_names: bool = setting(False, "Names of the tests occur in training stories, too; false: their parts alone.")
     test_rows: int = rows(1_000, "Rows of each number of persons.")
 
-
-class Induction(Generated):
-    """Stories with names of two parts, after the induction experiment of Gloeckle et al. (2024), section 4.1.
-
-    Two or more persons are introduced by their whole names, then act, and the last sentence thanks one of them: its
-    last word is the second part of a name that occurred before. Whoever has learnt to look up what followed the first
-    part (induction) knows it; one who copies any second part is right once in as many times as there are persons, which
-    is the group of a row. The names of the tests occur in no training story, though their parts do. With
-    ``known_names`` every split draws from all names.
-
-    A row is a whole story, and question and answer are where it is cut: for training and validation after the word
-    ``Story:``, so that a decoder-only model learns the whole text; for the test before its last word, of which exact
-    match is the accuracy. Each part is a common word, a single token of the published tokenizers of GPT-2 and T5.
-    """
-
-    metrics = "text"
-    config: InductionConfig
-
     def cells(self, split: str) -> range:
-        return range(2, self.config.max_names + 1)
+        return range(2, self.max_names + 1)
 
     def draw(self, rng: random.Random, side: str, cell: int) -> Row:
-        story = self._story(rng, _persons(rng, "" if self.config.known_names else side, self.config.parts, cell))
+        story = self._story(rng, _persons(rng, "" if self.known_names else side, self.parts, cell))
         told = story.split(" ")
         cut = len(told) - 1 if side == "test" else 1
         return Row(" ".join(told[:cut]), " ".join(told[cut:]), str(cell))
 
     def _story(self, rng: random.Random, persons: list[str]) -> str:
         sentences = [f"{rng.choice(WORDS['openings'])} {' and '.join(persons)} met {rng.choice(WORDS['places'])}."]
-        for _ in range(self.config.sentences):
+        for _ in range(self.sentences):
             action = rng.choice(WORDS["actions"])
             who = rng.sample(persons, action.count("{}"))
             sentences.append(action.format(*who, thing=rng.choice(WORDS["things"]), place=rng.choice(WORDS["places"])))
@@ -268,43 +244,40 @@ class Place(NamedTuple):
 
 
 @dataclass
-class RecallConfig(GeneratedConfig):
-    """Numbers that a question asks for, by where they stand."""
-
-    computes: ClassVar[bool | None] = False
-
-    digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
-    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
-    test_rows: int = rows(200, "Rows of each depth at each length.")
-
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        if not differ(self.depths, 0, 100):
-            given = text_of(self.depths)
-            raise UserError(f"dataset.depths={given}: must be different whole numbers of 0 to 100, at least one.")
-
-
 class Recall(Generated):
-    """Numbers that are told, all different, of which one is asked for.
+    """Numbers that are told, all different, of which one is asked for, by where it stands.
 
     The group of a row is ``16@50``: its length, and where what is asked for stands, from 0 (first) to 100 (last);
     training asks for all places, the tests for those of ``depths``. A pair of key and number that a test asks for is
     never asked for in training.
     """
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
+    all_splits = ("train", "validation", "interpolate", "extrapolate")
     test_splits = ("interpolate", "extrapolate")
-    lengths: ClassVar[str]  # the setting with the lengths of training
-    config: RecallConfig
+    computes: ClassVar[bool | None] = False
+    length: ClassVar[str]  # the setting with the lengths of training
+    longest: ClassVar[int]
+    multiple_of: ClassVar[int] = 1
+
+    digits: int = setting(4, "Digits of each number.", "digits", min=2, max=9)
+    depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
+    test_rows: int = rows(200, "Rows of each depth at each length.")
+
+    def conditions(self) -> Iterator[Condition]:
+        yield different(self, "depths", 0, 100)
+        further, most, step = f"extrapolate_{self.length}", self.longest, self.multiple_of
+        yield different(self, self.length, step, most, step)
+        yield different(self, further, step, most, step)
+        yield above(self, further, self.length)
 
     def cells(self, split: str) -> list[Place]:
-        depths = self.config.depths if split in self.test_splits else [None]
-        lengths = getattr(self.config, f"extrapolate_{self.lengths}" if split == "extrapolate" else self.lengths)
+        depths = self.depths if split in self.test_splits else [None]
+        lengths = getattr(self, f"extrapolate_{self.length}" if split == "extrapolate" else self.length)
         return [Place(length, depth) for length in lengths for depth in depths]
 
     def pairs(self, rng: random.Random, side: str, count: int) -> list[tuple[str, int]]:
         """``count`` keys, all different, and their numbers, too; the first pair is on this side, to be asked for."""
-        numbers = range(10 ** (self.config.digits - 1), 10**self.config.digits)
+        numbers = range(10 ** (self.digits - 1), 10**self.digits)
         asked = drawn_on(side, lambda: f"{rng.choice(WORDS['keys'])} {rng.choice(numbers)}")
         key, number = asked.split()
         keys = rng.sample([other for other in WORDS["keys"] if other != key], count - 1)
@@ -313,24 +286,15 @@ class Recall(Generated):
 
 
 @dataclass
-class KeyValuesConfig(RecallConfig):
-    """One number of a list."""
+class KeyValues(Recall):
+    """One number of a list: ``lamp: 4821, kite: 9130. What is kite?`` -> ``9130``; a length is a number of keys."""
+
+    length, longest = "keys", MOST_KEYS
 
     _target_: str = "ntl.data.sets.generated.KeyValues"
     name: str = "key_values"
     keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
     extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
-
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        check_rising("keys", self.keys, self.extrapolate_keys, MOST_KEYS)
-
-
-class KeyValues(Recall):
-    """``lamp: 4821, kite: 9130. What is kite?`` -> ``9130``; a length is a number of keys."""
-
-    lengths = "keys"
-    config: KeyValuesConfig
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slot, group = cell.among(cell.length, rng)
@@ -341,8 +305,15 @@ class KeyValues(Recall):
 
 
 @dataclass
-class NeedleConfig(RecallConfig):
-    """One number of a long text."""
+class Needle(Recall):
+    """One number of a long text.
+
+    Sentences such as ``The quiet heron waited behind the old mill.``, and those that tell the numbers of ``keys``
+    things, ``The secret number of the lamp is 4821.``; the last asks for one of them. Every sentence has eight words; a
+    length is the number of words of a question, all included.
+    """
+
+    length, longest, multiple_of = "lengths", 1 << 17, SENTENCE_WORDS
 
     _target_: str = "ntl.data.sets.generated.Needle"
     name: str = "needle"
@@ -351,30 +322,16 @@ class NeedleConfig(RecallConfig):
     lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        check_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
-        if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
-            raise UserError(
-                f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the "
-                f"question and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
-            )
-
-
-class Needle(Recall):
-    """A text of sentences such as ``The quiet heron waited behind the old mill.`` that tells the numbers of ``keys``
-    things, ``The secret number of the lamp is 4821.``, and ends by asking for one of them.
-
-    Every sentence has eight words; a length is the number of words of a question, all included.
-    """
-
-    lengths = "lengths"
-    config: NeedleConfig
+    def conditions(self) -> Iterator[Condition]:
+        yield from super().conditions()
+        sentences = (shortest := min(self.lengths)) // SENTENCE_WORDS
+        line = f"{shortest} words are {sentences} sentences, too few for the question and all keys; lower dataset.keys."
+        yield "lengths keys", sentences <= self.keys, line
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slots = cell.length // SENTENCE_WORDS - 1
         slot, group = cell.among(slots, rng)
-        asked, *others = self.pairs(rng, side, self.config.keys)
+        asked, *others = self.pairs(rng, side, self.keys)
         sentences = [_distractor(rng) for _ in range(slots)]
         free = [place for place in range(slots) if place != slot]
         for place, pair in zip([slot, *rng.sample(free, len(others))], [asked, *others], strict=True):

@@ -29,14 +29,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import setting
 from ntl.data import raw
-from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
+from ntl.data.dataset import CODE, SEED, Condition, Log, Material, Row, TextDataset, numbered, rows, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
@@ -77,15 +76,14 @@ TESTS = {
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 SUMS_TRAIN = tuple(f"train-{difficulty}/{SUMS}.txt" for difficulty in DIFFICULTIES)
 SUMS_TESTS = {"interpolate": (f"interpolate/{SUMS}.txt",), "extrapolate": (f"extrapolate/{SUMS}_longer.txt",)}
-TEMPLATE = re.compile(r"What is (?:the value of )?(?P<asked>.+)\?|(?:Calculate|Evaluate) (?P<told>.+)\.|(?P<bare>.+)")
+ASKED = re.compile(r"^What is (?:the value of )?(.+)\?$|^(?:Calculate|Evaluate) (.+)\.$")
 SUM = re.compile(r"[-+ ]*[0-9]+(?: *[-+][-+ ]*[0-9]+)* *")
 
 
 # ---- the text files
 
 
-@dataclass
-class Texts:
+class Texts(NamedTuple):
     """The pairs of ``<regime>/<module>.txt`` files of a tree: a line with a question, one with its answer, in turn."""
 
     kind: str
@@ -102,30 +100,29 @@ def find_texts(
     here, or take hours to generate without ``allow_generation``.
     """
     with lock(data_dir / ".mathematics_dataset.lock", log):
-        found = _on_disk(wanted, data_dir, log)
-        if found is None and download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log):
-            found = _on_disk(wanted, data_dir, log)
-        if found is None:
-            if sum(wanted.values()) > GENERATED_UNASKED and not allow_generation:
-                raise Missing(
-                    f"{sum(wanted.values()):,} pairs of DeepMind mathematics are nowhere under "
-                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {ORIGIN.home} there, or take fewer rows, or "
-                    "set dataset.allow_generation=true, which takes hours."
-                )
-            generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
-            found = _read("generator", data_dir / GENERATED_TREE, wanted, log)
-    assert found is not None
-    return found
+        if found := _on_disk(wanted, data_dir, log):
+            return found
+        has_release = download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log)
+        if has_release and (found := _on_disk(wanted, data_dir, log)):
+            return found
+        if (count := sum(wanted.values())) > GENERATED_UNASKED and not allow_generation:
+            raise Missing(
+                f"{count:,} pairs of DeepMind mathematics are nowhere under "
+                f"{' or '.join(map(str, data_roots(data_dir)))}: put {ORIGIN.home} there, or take fewer rows, or "
+                "set dataset.allow_generation=true, which takes hours."
+            )
+        generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
+        return cast(Texts, _read("generator", data_dir / GENERATED_TREE, wanted, log))
 
 
 def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for (name, kind), folder in product(TREES.items(), folders):
         found = _read(f"{kind} tree", folder / name, wanted, log)
-        if found is None and (archive := folder / f"{name}.tar.gz").is_file():
+        if not found and (archive := folder / f"{name}.tar.gz").is_file():
             unpack(archive, data_dir / name, wanted, log)
             found = _read(f"{kind} archive", data_dir / name, wanted, log)
-        if found is not None:
+        if found:
             return found
     return _read("generator", data_dir / GENERATED_TREE, wanted, log)
 
@@ -208,12 +205,13 @@ def _run(arguments: list[str], **environment: str) -> str:
 class DeepMind(TextDataset):
     """Rows of ``train_files`` and ``test_files``, which are read and checked while they are written."""
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
+    all_splits = ("train", "validation", "interpolate", "extrapolate")
     test_splits = ("interpolate", "extrapolate")
     origin = ORIGIN
     train_files: ClassVar[tuple[str, ...]]
     test_files: ClassVar[Mapping[str, tuple[str, ...]]]
     modules_are_groups: ClassVar[bool]
+    seed: int
 
     @abstractmethod
     def counts(self) -> tuple[int, int, int]:
@@ -226,15 +224,17 @@ class DeepMind(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows from the first source that has all files; UserError names file and line of a wrong answer."""
         rows, held_out, test_rows = self.counts()
-        files_of = {"train": self.train_files, "validation": self.train_files, **self.test_files}
-        counts = {split: test_rows if split in self.test_files else rows + held_out for split in self.wanted}
-        wanted = {name: count for split, count in counts.items() for name in files_of[split]}
-        consent = getattr(self.config, "allow_generation", False)
+        wanted = dict[str, int]()
+        for split in self.wanted:
+            is_test = split in self.test_files
+            names = self.test_files[split] if is_test else self.train_files
+            wanted |= dict.fromkeys(names, test_rows if is_test else rows + held_out)
+        consent = getattr(self, "allow_generation", False)
         texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
         log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
         orders = dict[str, np.ndarray]()  # of the pairs of each training file, those that are used
         for stream, name in enumerate(self.train_files if self.train_files[0] in wanted else ()):
-            order = np.random.default_rng([self.config.seed, stream]).permutation(len(texts.lines[name]) // 2)
+            order = np.random.default_rng([self.seed, stream]).permutation(len(texts.lines[name]) // 2)
             orders[name] = order[: rows + held_out].astype(np.uint32)
         splits = {}
         for split, count, part in (("train", rows, slice(rows)), ("validation", held_out, slice(rows, None))):
@@ -258,8 +258,14 @@ class DeepMind(TextDataset):
 
 
 @dataclass
-class MathematicsConfig(DatasetConfig):
-    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs."""
+class Mathematics(DeepMind):
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
+
+    An answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``). ``interpolate`` has the test
+    files of the 13 modules one after the other, ``extrapolate`` those of 7 harder ones.
+    """
+
+    train_files, test_files, modules_are_groups = TRAIN, TESTS, True
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
@@ -269,34 +275,30 @@ class MathematicsConfig(DatasetConfig):
     seed: int = setting(0, SEED)
     allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
-
-class Mathematics(DeepMind):
-    """Some 26 million pairs, whose answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``).
-
-    ``interpolate`` has the test files of the 13 modules one after the other, ``extrapolate`` those of 7 harder ones.
-    """
-
-    train_files, test_files, modules_are_groups = TRAIN, TESTS, True
-    config: MathematicsConfig
+    def conditions(self) -> Iterator[Condition]:
+        rows, held_out, _ = self.counts()
+        split = "validation" if rows else "training"
+        yield "train_share rows_per_file", not (rows and held_out), f"leaves no row for {split}."
 
     def counts(self) -> tuple[int, int, int]:
-        share, total = self.config.train_share, self.config.rows_per_file
         # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
-        rows = int(round(share * total, 6))
-        if not 0 < rows < total:
-            raise UserError(
-                f"dataset.train_share={share} of dataset.rows_per_file={total} leaves no row for "
-                f"{'validation' if rows else 'training'}."
-            )
-        return rows, total - rows, self.config.test_rows_per_file
+        rows = int(round(self.train_share * self.rows_per_file, 6))
+        return rows, self.rows_per_file - rows, self.test_rows_per_file
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 
 @dataclass
-class ArithmeticConfig(DatasetConfig):
-    """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set."""
+class Arithmetic(DeepMind):
+    """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set.
+
+    Sums of several integers with parentheses, of Tables 2 and 3. Every answer is recomputed before its use. A few easy
+    questions occur twice in the generator's output, as in the authors' set; no test question occurs in training.
+    ``extrapolate`` has longer sums.
+    """
+
+    train_files, test_files, modules_are_groups = SUMS_TRAIN, SUMS_TESTS, False
 
     _target_: str = "ntl.data.sets.mathematics.Arithmetic"
     name: str = "arithmetic"
@@ -305,20 +307,8 @@ class ArithmeticConfig(DatasetConfig):
     test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
     seed: int = setting(0, SEED)
 
-
-class Arithmetic(DeepMind):
-    """Sums of several integers with parentheses: the set of Tables 2 and 3. Every answer is recomputed before its use.
-
-    A few easy questions occur twice in the generator's output, as in the authors' set; no test question occurs in
-    training. ``extrapolate`` has longer sums.
-    """
-
-    train_files, test_files, modules_are_groups = SUMS_TRAIN, SUMS_TESTS, False
-    config: ArithmeticConfig
-
     def counts(self) -> tuple[int, int, int]:
-        config = self.config
-        return config.train_rows_per_difficulty, config.validation_rows_per_difficulty, config.test_rows
+        return self.train_rows_per_difficulty, self.validation_rows_per_difficulty, self.test_rows
 
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         try:
@@ -329,19 +319,12 @@ class Arithmetic(DeepMind):
 
     def shortcut(self, question: str) -> str:
         """What the answer would be if there were no parentheses in the sum; ValueError as for ``answer_of``."""
-        return str(value_of(_expression(question).replace("(", "").replace(")", "")))
+        return answer_of(question.replace("(", "").replace(")", ""))
 
 
 def answer_of(question: str) -> str:
     """The answer to a question of arithmetic__add_sub_multiple (or ..._longer); ValueError if it is none."""
-    return str(value_of(_expression(question)))
-
-
-def _expression(question: str) -> str:
-    match = TEMPLATE.fullmatch(question)
-    if match is None:
-        raise ValueError("not a sum")
-    return match["asked"] or match["told"] or match["bare"]
+    return str(value_of(ASKED.sub(r"\1\2", question)))
 
 
 def value_of(expression: str) -> int:

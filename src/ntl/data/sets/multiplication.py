@@ -13,6 +13,7 @@ With ``exhaustive_digits`` (the paper's comparison with xVal: all 810,000 pairs 
 in one split, and both orders of {A, B} are in the same, which the original's random split did not see to.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,17 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import setting
-from ntl.data.dataset import SEED, Log, Material, Row, TextDataset, numbered, rows
-from ntl.system.errors import UserError
+from ntl.data.dataset import SEED, Condition, Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.sets.drawn import above
 
 Cell = tuple[int, int]
 
 
 @dataclass
-class MultiplicationConfig(DatasetConfig):
-    """`What is A times B?` for operands of few digits; the extrapolation test has longer ones."""
+class Multiplication(TextDataset):
+    """`What is A times B?` for operands of few digits; the extrapolation test has longer ones.
+
+    ``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``. The
+    exhaustive set has one ``test``. The group of a row is its cell.
+    """
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
@@ -50,27 +54,30 @@ class MultiplicationConfig(DatasetConfig):
         max=3,
     )
 
-
-class Multiplication(TextDataset):
-    """``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``.
-
-    The exhaustive set has one ``test``. The group of a row is its cell.
-    """
-
-    config: MultiplicationConfig
+    def conditions(self) -> Iterator[Condition]:
+        if self.exhaustive_digits:
+            asked = self.train_rows + self.validation_rows + self.test_rows_per_cell
+            pairs = (9 * 10 ** (self.exhaustive_digits - 1)) ** 2
+            line = f"there are {pairs} pairs, and all splits ask for {asked}; lower train_rows."
+            yield "exhaustive_digits", asked > pairs, line
+        else:
+            yield above(self, "extrapolate_digits", "max_digits")
+            digits = range(1, self.max_digits + 1)
+            most = sum(portion(cell, self.test_share / 2) for cell in product(digits, digits))
+            yield "validation_rows", self.validation_rows > most, f"these cells hold at most {most} for validation."
 
     @property
-    def splits(self) -> tuple[str, ...]:
+    def all_splits(self) -> tuple[str, ...]:
         return ("train", "validation", *self.test_splits)
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        return ("test",) if self.config.exhaustive_digits else ("interpolate", "extrapolate")
+        return ("test",) if self.exhaustive_digits else ("interpolate", "extrapolate")
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        config, splits = self.config, {}
-        log(f"multiplication: computing {config.train_rows} training rows")
-        for split, pairs in (split_every_pair if config.exhaustive_digits else draw_splits)(config).items():
+        splits, of_pairs = {}, split_every_pair if self.exhaustive_digits else draw_splits
+        log(f"multiplication: computing {self.train_rows} training rows")
+        for split, pairs in of_pairs(self).items():
             # Products are Python ints, as ten digits by ten pass int64.
             groups = ((a, b, f"{len(str(a))}x{len(str(b))}") for a, b in pairs.tolist())
             rows = (Row(f"What is {a} times {b}?", str(a * b), group) for a, b, group in groups)
@@ -78,17 +85,12 @@ class Multiplication(TextDataset):
         return Material(splits)
 
 
-def draw_splits(config: MultiplicationConfig) -> dict[str, np.ndarray]:
+def draw_splits(config: Multiplication) -> dict[str, np.ndarray]:
     """The operands (rows, 2) of each split: test before validation before train, each from a stream of its own.
 
     So the number of training rows leaves the test as it is.
     """
     inner_digits, far = range(1, config.max_digits + 1), config.extrapolate_digits
-    if far <= config.max_digits:
-        raise UserError(
-            f"dataset.extrapolate_digits={far}: must be above dataset.max_digits={config.max_digits}, "
-            "or extrapolation would test what was trained."
-        )
     inner = list(product(inner_digits, inner_digits))
     outer = [cell for cell in product([*inner_digits, far], [*inner_digits, far]) if far in cell]
 
@@ -141,8 +143,6 @@ def distinct(rng: np.random.Generator, cell: Cell, count: int, held_out: np.ndar
 
 def spread(total: int, caps: list[int]) -> list[int]:
     """``total`` rows over cells as evenly as their caps allow."""
-    if total > sum(caps):
-        raise UserError(f"dataset.validation_rows={total}: these cells hold at most {sum(caps)} for validation.")
     counts = [0] * len(caps)
     while left := total - sum(counts):
         room = [index for index, cap in enumerate(caps) if counts[index] < cap]
@@ -163,16 +163,10 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
     return pairs
 
 
-def split_every_pair(config: MultiplicationConfig) -> dict[str, np.ndarray]:
+def split_every_pair(config: Multiplication) -> dict[str, np.ndarray]:
     """The operands (rows, 2) of each split of the exhaustive set, in random order, without replacement."""
-    digits, first = config.exhaustive_digits, 10 ** (config.exhaustive_digits - 1)
+    first = 10 ** (config.exhaustive_digits - 1)
     wanted = {"train": config.train_rows, "validation": config.validation_rows, "test": config.test_rows_per_cell}
-    total = (9 * first) ** 2
-    if sum(wanted.values()) > total:
-        raise UserError(
-            f"dataset.exhaustive_digits={digits}: there are {total} pairs, and train_rows, validation_rows and "
-            f"test_rows_per_cell ask for {sum(wanted.values())}; lower train_rows."
-        )
     rng = np.random.default_rng([config.seed, 4])
     left, chosen = rng.permutation(np.stack(np.triu_indices(9 * first), axis=1) + first), {}
     for split in ("test", "validation", "train"):

@@ -16,21 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import setting
-from ntl.data.dataset import SEED, Log, Material, TextDataset, numbered, rows
-from ntl.system.errors import UserError
+from ntl.data.dataset import SEED, Condition, Log, Material, TextDataset, numbered, rows
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
-WORDS = tuple(OFFSETS)
 A_VALUES, DIGITS = 90, 10
-PROMPTS = len(WORDS) * A_VALUES * DIGITS * DIGITS
-QUESTION = re.compile(rf"({'|'.join(WORDS)}) ([1-9][0-9]) ([0-9]) ([0-9]) =")
+SHAPE = (len(OFFSETS), A_VALUES, DIGITS, DIGITS)
+PROMPTS = int(np.prod(SHAPE))
+QUESTION = re.compile(rf"({'|'.join(OFFSETS)}) ([1-9][0-9]) ([0-9]) ([0-9]) =")
 
 
 @dataclass
-class NoisyNumbersConfig(DatasetConfig):
-    """Six fields and a noisy two-digit target written as text; the noise-free truth is known."""
+class NoisyNumbers(TextDataset):
+    """Six fields and a noisy two-digit target written as text; the noise-free truth is known.
+
+    Questions of validation and test occur once in all splits; training draws from the rest with replacement.
+    """
 
     _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
     name: str = "noisy_numbers"
@@ -40,40 +41,32 @@ class NoisyNumbersConfig(DatasetConfig):
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
     seed: int = setting(0, SEED)
 
-
-class NoisyNumbers(TextDataset):
-    """Questions of validation and test occur once in all splits; training draws from the rest with replacement."""
-
-    config: NoisyNumbersConfig
+    def conditions(self) -> Iterator[Condition]:
+        line = f"there are {PROMPTS} questions, and at most {PROMPTS // 2} are held out."
+        yield "test_rows validation_rows", self.test_rows + self.validation_rows > PROMPTS // 2, line
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        config = self.config
-        held_out = config.test_rows + config.validation_rows
-        if held_out > PROMPTS // 2:
-            raise UserError(
-                f"dataset.test_rows + dataset.validation_rows = {held_out}: there are {PROMPTS} questions, "
-                f"and at most {PROMPTS // 2} are held out."
-            )
-        log(f"noisy_numbers: computing {config.train_rows + held_out} rows")
-        order = np.random.default_rng([config.seed, 0]).permutation(PROMPTS)
+        held_out = self.test_rows + self.validation_rows
+        log(f"noisy_numbers: computing {self.train_rows + held_out} rows")
+        order = np.random.default_rng([self.seed, 0]).permutation(PROMPTS)
         rest = order[held_out:]
-        drawn = np.random.default_rng([config.seed, 1]).integers(len(rest), size=config.train_rows)
-        prompts = [rest[drawn], order[config.test_rows : held_out], order[: config.test_rows]]
+        drawn = np.random.default_rng([self.seed, 1]).integers(len(rest), size=self.train_rows)
+        prompts = [rest[drawn], order[self.test_rows : held_out], order[: self.test_rows]]
         splits = {}
-        for stream, (split, indices) in enumerate(zip(self.splits, prompts, strict=True)):
-            rng = np.random.default_rng([config.seed, 2, stream])
+        for stream, (split, indices) in enumerate(zip(self.all_splits, prompts, strict=True)):
+            rng = np.random.default_rng([self.seed, 2, stream])
             splits[split] = numbered(split, self._pairs(indices, rng), len(indices))
         return Material(splits)
 
     def _pairs(self, prompts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
-        word, a, b, e = np.unravel_index(prompts, (len(WORDS), A_VALUES, DIGITS, DIGITS))
-        a = a + 10
+        word, a, b, e = np.unravel_index(prompts, SHAPE)
+        a, words = a + 10, list(OFFSETS)
         offset = np.array(list(OFFSETS.values()))[word]
-        noisy = tenths(offset, a, b, e) / 10 + rng.normal(0.0, self.config.noise_sd, len(prompts))
+        noisy = tenths(offset, a, b, e) / 10 + rng.normal(0.0, self.noise_sd, len(prompts))
         answers = np.clip(np.rint(noisy), 0, 99).astype(int)
         for w, *digits, answer in np.stack([word, a, b, e, answers], axis=1).tolist():
-            yield f"{WORDS[w]} {' '.join(map(str, digits))} =", f"{answer:02d}"
+            yield f"{words[w]} {' '.join(map(str, digits))} =", f"{answer:02d}"
 
     def truth(self, question: str) -> str:
         """f of a question, exact, with one decimal: ``villa 37 4 2 =`` -> ``42.8``."""

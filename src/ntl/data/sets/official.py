@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import setting
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, Row, TextDataset, rows
@@ -44,18 +44,8 @@ DEV_ONLY = "trained on nine tenths of dev, without the training file: not compar
 
 
 @dataclass
-class GSM8KConfig(DatasetConfig):
-    """Grade-school word problems, whose answer is a text that ends in `#### number`."""
-
-    _target_: str = "ntl.data.sets.official.GSM8K"
-    name: str = "gsm8k"
-    answers: str = "reasoning"
-    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
-    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
-
-
 class GSM8K(TextDataset):
-    """Grade-school word problems; an answer is the reasoning and, in its last line, ``#### number``.
+    """Grade-school word problems, whose answer is a text that ends in `#### number`.
 
     Only the official train.jsonl and test.jsonl exist; the paper's authors shuffled train once and cut it into 6,353
     and 1,120 rows. No seed gives their order, so gsm8k_split.json lists the rows of the official file.
@@ -67,16 +57,21 @@ class GSM8K(TextDataset):
     """
 
     origin = raw.origin("gsm8k")
-    config: GSM8KConfig
+
+    _target_: str = "ntl.data.sets.official.GSM8K"
+    name: str = "gsm8k"
+    answers: str = "reasoning"
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         chosen, pairs = json.loads(GSM8K_SPLIT.read_bytes()), dict[str, list[Pair]]()
         for split in self.wanted:
             lines = self.read("test" if split == "test" else "train", data_dir, log, download).splitlines()
             rows = [(row["question"], row["answer"]) for row in map(json.loads, lines)]
-            indices = chosen.get(split, range(len(rows))[: self.config.test_rows or None])
+            indices = chosen.get(split, range(len(rows))[: self.test_rows or None])
             pairs[split] = [rows[index] for index in indices]
-        write = normalize_as_paper if self.config.paper_compat else normalize
+        write = normalize_as_paper if self.paper_compat else normalize
         return self.official(
             {split: [(write(q), write(ANNOTATION.sub("", a))) for q, a in part] for split, part in pairs.items()}
         )
@@ -104,9 +99,17 @@ def normalize_as_paper(text: str) -> str:
 
 
 @dataclass
-class RJokesConfig(DatasetConfig):
-    """Jokes and their log-upvotes, 0 to 11."""
+class RJokes(TextDataset):
+    """Jokes and their log-upvotes, 0 to 11.
 
+    From Reddit; the score is the whole part of the logarithm of the upvotes (Weller and Seppi, 2020). A line is
+    ``score<TAB>joke``, written without quotes: a quotation mark is a character like any other, and a tab or a backslash
+    inside the joke has a backslash before it. Some jokes occur twice, and 242 texts occur in dev and in test; they are
+    kept, so that the counts are the paper's. ``allow_dev_training`` does without the large training file: it trains on
+    nine tenths of dev and validates on the rest, by the sha1 of the joke.
+    """
+
+    origin: ClassVar[raw.Origin] = raw.origin("rjokes")
     computes: ClassVar[bool | None] = False
 
     _target_: str = "ntl.data.sets.official.RJokes"
@@ -118,29 +121,16 @@ class RJokesConfig(DatasetConfig):
     train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
     test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
-
-class RJokes(TextDataset):
-    """Jokes from Reddit, and the whole part of the logarithm of their upvotes, 0 to 11 (Weller and Seppi, 2020).
-
-    A line is ``score<TAB>joke``, written without quotes: a quotation mark is a character like any other, and a tab or a
-    backslash inside the joke has a backslash before it. Some jokes occur twice, and 242 texts occur in dev and in test;
-    they are kept, so that the counts are the paper's. ``allow_dev_training`` does without the large training file: it
-    trains on nine tenths of dev and validates on the rest, by the sha1 of the joke.
-    """
-
-    origin: ClassVar[raw.Origin] = raw.origin("rjokes")
-    config: RJokesConfig
-
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the files."""
-        config, remarks = self.config, {}
-        names = ("validation", "test") if config.allow_dev_training else self.wanted[::-1]
+        remarks: dict[str, Any] = {}
+        names = ("validation", "test") if self.allow_dev_training else self.wanted[::-1]
         pairs = dict[str, list[Pair]]()  # joke as written, and score
         for name in names:
             text = self.read(name, data_dir, log, download).decode().removesuffix("\n")
             lines = (line.partition("\t") for line in text.split("\n"))
             pairs[name] = [(joke, score) for score, _, joke in lines]
-        if config.allow_dev_training:
+        if self.allow_dev_training:
             dev, remarks = pairs["validation"], {"comparable": False, "reason": DEV_ONLY}
             pairs["train"] = [pair for pair in dev if not held_out(pair[0])]
             pairs["validation"] = [pair for pair in dev if held_out(pair[0])]
@@ -153,16 +143,12 @@ class RJokes(TextDataset):
                         f"{place}: {count} jokes of score {score}, the authors counted {expected}; this is not their "
                         "training file, or not all of it."
                     )
-        for split, most in (("test", config.test_rows), ("train", config.train_rows)):
+        for split, most in (("test", self.test_rows), ("train", self.train_rows)):
             pairs[split] = pairs.get(split, [])[: most or None]
-        write = str.rstrip if config.paper_compat else unescape
+        # Without the file's backslashes before backslashes and tabs.
+        write = str.rstrip if self.paper_compat else partial(ESCAPED.sub, r"\1")
         written = {split: [(write(joke), score) for joke, score in part] for split, part in pairs.items()}
         return self.official(written, **remarks)
-
-
-def unescape(joke: str) -> str:
-    """The joke without the file's backslashes before backslashes and tabs."""
-    return ESCAPED.sub(r"\1", joke)
 
 
 def held_out(joke: str) -> bool:
@@ -171,39 +157,36 @@ def held_out(joke: str) -> bool:
 
 
 @dataclass
-class MultiRCConfig(DatasetConfig):
-    """Questions on a passage; an answer is all correct options."""
+class MultiRC(TextDataset):
+    """Questions on a passage; an answer is all correct options.
+
+    Of Khashabi et al. (2018), scored as text. One example a question: passage, blank line, ``Question: ...``; the
+    answer is all right options, joined by `` | `` in the order of the file. The question stands last because a text
+    that is too long loses its beginning. Questions without a right option (23 of 5,131 and 3 of 953) have nothing to be
+    answered with and are left out; ``paper_compat`` keeps them, and the white space around options, as the original
+    code did. The official test file has no labels, so that the paper's scores are those of validation.
+    """
+
+    all_splits = ("train", "validation")
+    test_splits = ("validation",)
+    metrics = "text"
+    origin = raw.origin("multirc")
 
     _target_: str = "ntl.data.sets.official.MultiRC"
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
-
-
-class MultiRC(TextDataset):
-    """Questions on a passage, each with several right options (Khashabi et al., 2018), scored as text.
-
-    One example a question: passage, blank line, ``Question: ...``; the answer is all right options, joined by `` | ``
-    in the order of the file. The question stands last because a text that is too long loses its beginning. Questions
-    without a right option (23 of 5,131 and 3 of 953) have nothing to be answered with and are left out;
-    ``paper_compat`` keeps them, and the white space around options, as the original code did. The official test file
-    has no labels, so that the paper's scores are those of validation.
-    """
-
-    splits = ("train", "validation")
-    test_splits = ("validation",)
-    metrics = "text"
-    origin = raw.origin("multirc")
-    config: MultiRCConfig
+    test_rows: int = rows(0, "Validate, and so test, on the first so many rows; 0: on all.", min=0)
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         rows, dropped = {}, {}
         for split in self.wanted:
-            pairs = list(_passages(self.read(split, data_dir, log, download), strip=not self.config.paper_compat))
-            rows[split] = [pair for pair in pairs if pair[1] or self.config.paper_compat]
+            pairs = list(_passages(self.read(split, data_dir, log, download), strip=not self.paper_compat))
+            rows[split] = [pair for pair in pairs if pair[1] or self.paper_compat]
             if left_out := len(pairs) - len(rows[split]):
                 dropped[split] = left_out
                 log(f"{self.name}: {left_out} of {len(pairs)} {split} questions have no right option: left out")
+        rows["validation"] = rows["validation"][: self.test_rows or None]
         return self.official(rows, dropped=dropped)
 
 
@@ -235,7 +218,7 @@ Found = tuple[str, Row | None]  # all rows of one key are in one split; None for
 
 
 @dataclass
-class PackagedConfig(DatasetConfig):
+class Packaged(TextDataset):
     """A data set for regression that is read from a file of a package. What is not held out is for training."""
 
     computes: ClassVar[bool | None] = False
@@ -245,39 +228,25 @@ class PackagedConfig(DatasetConfig):
     test_rows: int = rows(1_000, "Rows for the test, or a few more.")
     seed: int = setting(0, "Seed of the splits.", min=0, max=2**32 - 1)
 
-
-class Packaged(TextDataset):
-    """A data set whose rows are in one file of a package."""
-
-    config: PackagedConfig
-
     @abstractmethod
     def found_in(self, package: bytes) -> list[Found]:
         """The rows of the file, each behind its key."""
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Rows in the order of the file."""
-        config = self.config
         found = self.found_in(self.read("train", data_dir, log, download))
-        counts = {"test": config.test_rows, "validation": config.validation_rows}
-        chosen = shared_out([key for key, _ in found], counts, config.seed)
-        rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.splits}
-        rows["train"] = rows["train"][: config.train_rows or None]
+        counts = {"test": self.test_rows, "validation": self.validation_rows}
+        chosen = shared_out([key for key, _ in found], counts, self.seed)
+        rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.all_splits}
+        rows["train"] = rows["train"][: self.train_rows or None]
         return self.official(rows)
 
 
 @dataclass
-class MeltingPointsConfig(PackagedConfig):
-    """Melting points of organic molecules, in whole kelvin: 90 to 766."""
-
-    _target_: str = "ntl.data.sets.official.MeltingPoints"
-    name: str = "melting_points"
-    text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
-    cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
-
-
 class MeltingPoints(Packaged):
-    """``Melting point of NAME in K:`` -> whole kelvin, for 10,036 molecules, by IUPAC name or SMILES.
+    """Melting points of organic molecules, in whole kelvin: 90 to 766.
+
+    ``Melting point of NAME in K:`` -> whole kelvin, for 10,036 molecules, by IUPAC name or SMILES.
 
     The package ``chemicals`` has both files: the Jean-Claude Bradley Open Melting Point Dataset, a CAS number and
     kelvin on a line, and PubChem's identifiers. They are joined by CAS number. 155 molecules have no IUPAC name, and
@@ -290,7 +259,11 @@ class MeltingPoints(Packaged):
     """
 
     origin = raw.origin("melting_points")
-    config: MeltingPointsConfig
+
+    _target_: str = "ntl.data.sets.official.MeltingPoints"
+    name: str = "melting_points"
+    text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
+    cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
 
     def found_in(self, package: bytes) -> list[Found]:
         """The molecules of the wheel of ``chemicals`` with melting point and SMILES."""
@@ -302,23 +275,17 @@ class MeltingPoints(Packaged):
         for molecule in molecules:
             if molecule[CAS] in kelvin and molecule[SMILES]:
                 block = molecule[KEY].partition("-")[0]
-                text = molecule[NAME if self.config.text == "name" else SMILES][: self.config.cut]
+                text = molecule[NAME if self.text == "name" else SMILES][: self.cut]
                 row = Row(f"Melting point of {text} in K:", str(kelvin[molecule[CAS]]))
                 found.append((block, row if text and first.setdefault(text, block) == block else None))
         return found
 
 
 @dataclass
-class SentimentConfig(PackagedConfig):
-    """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0."""
-
-    _target_: str = "ntl.data.sets.official.Sentiment"
-    name: str = "sentiment"
-    domain: str = setting("all", "Texts that are taken.", choices=("all", "movies", "editorials", "tweets", "products"))
-
-
 class Sentiment(Packaged):
-    """``Sentiment of TEXT from -4 to 4:`` -> the mean of its ratings, to one decimal; the domain is the group.
+    """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0.
+
+    ``Sentiment of TEXT from -4 to 4:`` -> the mean of its ratings, to one decimal; the domain is the group.
 
     What VADER was tested with (Hutto and Gilbert, 2014): the source distribution of ``vaderSentiment`` has texts and
     the ratings of each, by 15 to 29 people, of some tweets by about 95. The ratings are kept (``labels``), for the CRPS
@@ -329,7 +296,10 @@ class Sentiment(Packaged):
     """
 
     origin = raw.origin("sentiment")
-    config: SentimentConfig
+
+    _target_: str = "ntl.data.sets.official.Sentiment"
+    name: str = "sentiment"
+    domain: str = setting("all", "Texts that are taken.", choices=("all", *DOMAINS))
 
     def found_in(self, package: bytes) -> list[Found]:
         """The texts of the source distribution of ``vaderSentiment``."""
@@ -337,7 +307,7 @@ class Sentiment(Packaged):
             inside = _member(outer, f"{outer.getnames()[0].partition('/')[0]}/{INSIDE}")
         found, folder = list[Found](), INSIDE.rpartition("/")[2].removesuffix(".tar.gz")
         with tarfile.open(fileobj=io.BytesIO(inside)) as archive:
-            for domain in DOMAINS if self.config.domain == "all" else [self.config.domain]:
+            for domain in DOMAINS if self.domain == "all" else [self.domain]:
                 texts, ratings = (
                     # The first column -> the last one.
                     {row[0]: row[-1] for row in _rows(_member(archive, f"{folder}/{DOMAINS[domain]}_{name}.txt"))}

@@ -20,9 +20,8 @@ import numpy as np
 from ntl.config.folders import check_plain
 from ntl.config.identity import find_file
 from ntl.config.model import HUB_ID
-from ntl.config.root import DatasetConfig
 from ntl.config.settings import nearest, setting, shorten
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Condition, Log, Material, Row, TextDataset, numbered, rows
 from ntl.data.tables import SUFFIXES, Table, hub_tables, open_tables, suffix_of
 from ntl.data.weights import checked
 from ntl.system.errors import UserError
@@ -40,11 +39,20 @@ class SharesConfig:
     test: float = setting(0.1, "Share of the test split.", above=0, max=0.9)
 
 
+class Told(NamedTuple):
+    """A row, its place in the file, and a seeded hash of what is asked, or of a text that answers nothing."""
+
+    place: str
+    row: Row
+    hash: int
+
+
 @dataclass
-class OwnDataConfig(DatasetConfig):
-    """Where the rows of a user's own are (docs/your_own_data.md)."""
+class Own(TextDataset):
+    """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
 
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    rows_are: ClassVar[str] = "questions"
 
     path: str = setting("", "File, folder that `save_to_disk` wrote, or `owner/name` of the hub.")
     validation_path: str = setting("", "The same for the validation split, if it has a file of its own.")
@@ -77,58 +85,45 @@ class OwnDataConfig(DatasetConfig):
             name = "dataset.path" if split == "train" else f"dataset.{split}_path"
             _check_path(name, path, data_dir, self.suffixes)
         super().check(data_dir)
-        if self.splits.validation + self.splits.test >= 1:
-            given = f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}"
-            raise UserError(f"{given}: nothing is left for training; make them smaller.")
 
-
-class Told(NamedTuple):
-    """A row, its place in the file, and a seeded hash of what is asked, or of a text that answers nothing."""
-
-    place: str
-    row: Row
-    hash: int
-
-
-class Own(TextDataset):
-    """Rows of a user's own. A subclass says which ``columns`` it reads, and makes a row from their values."""
-
-    rows_are: ClassVar[str] = "questions"
-    has_weights = False
-    unread: Counter[str]  # messages with a field that is not read, by its name
-    config: OwnDataConfig
+    def conditions(self) -> Iterator[Condition]:
+        nothing = self.splits.validation + self.splits.test >= 1
+        yield "splits.validation splits.test", nothing, "nothing is left for training; make them smaller."
 
     @property
     def publishable(self) -> bool:
         """Text whose licence is unknown is not published."""
-        return bool(self.config.licence)
+        return bool(self.licence)
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """The rows in the order of their files."""
-        config, tables, self.unread = self.config, self._tables(data_dir, log), Counter()
-        pools = {split: self._read(table) for split, table in tables.items()}
+        tables, fields = self._tables(data_dir, log), Counter[str]()
+        pools = {split: self._read(table, fields) for split, table in tables.items()}
         warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
-        if unread := ", ".join(f"{name} ({count:,})" for name, count in self.unread.items()):
-            line = f"{config.path}: fields of messages that are not read: {unread}"
+        if unread := {name: count for name, count in fields.items() if name != self.weight}:
+            told = ", ".join(f"{name} ({count:,})" for name, count in unread.items())
+            line = f"{self.path}: fields of messages that are not read: {told}"
             warnings.append(f"{line}; what is to be learned has to stand in content.")
-        pools |= self._shared_out(pools["train"], [split for split in self.splits if split not in pools])
-        train, validation, test = (len(pools[split]) for split in self.splits)
-        if train < 10:
-            counts = f"training rows: {train}, validation: {validation}, test: {test}"
-            warnings.append(f"{config.path}: {counts}; a model learns nothing from so few.")
-        for split, most in (("train", config.train_rows), ("test", config.test_rows)):
-            if 0 < most < (count := len(pool := pools[split])):
-                taken = sorted(range(count), key=lambda index: pool[index].hash)[:most]
-                pools[split] = [pool[index] for index in sorted(taken)]
-                warnings.append(f"{split}: {most:,} of {count:,} rows are used (dataset.{split}_rows={most}).")
-        for split in ("train", "validation") if config.weight else ():
-            if not any(np.atleast_2d(json.loads(each.row.more["weight"]))[:, -1].any() for each in pools[split]):
-                raise UserError(f"{config.path}: dataset.weight={config.weight}: all weights of {split} are 0.")
-        if config.weight and not self.has_weights:
-            raise UserError(f"{config.path}: dataset.weight={config.weight}: no row has it, and no message.")
+        pools |= self._shared_out(pools["train"], [split for split in self.all_splits if split not in pools])
+        counts = {split: len(pools[split]) for split in self.all_splits}
+        if counts["train"] < 10:
+            told = "training rows: {train}, validation: {validation}, test: {test}".format_map(counts)
+            warnings.append(f"{self.path}: {told}; a model learns nothing from so few.")
+        for split, most in (("train", self.train_rows), ("test", self.test_rows)):
+            if 0 < most < counts[split]:
+                chosen = sorted(enumerate(pools[split]), key=lambda each: each[1].hash)[:most]
+                pools[split] = [each for _, each in sorted(chosen, key=lambda each: each[0])]
+                warnings.append(f"{split}: {most:,} of {counts[split]:,} rows are used (dataset.{split}_rows={most}).")
+        if self.weight:
+            weights = {split: {each.row.more["weight"] for each in pool} for split, pool in pools.items()}
+            for split in ("train", "validation"):
+                if not any(np.atleast_2d(json.loads(weight))[:, -1].any() for weight in weights[split]):
+                    raise UserError(f"{self.path}: dataset.weight={self.weight}: all weights of {split} are 0.")
+            if not fields[self.weight]:
+                raise UserError(f"{self.path}: dataset.weight={self.weight}: no row has it, and no message.")
         splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
         files = {split: table.label for split, table in tables.items()}
-        remarks = {"licence": config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
+        remarks = {"licence": self.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
 
     @abstractmethod
@@ -145,15 +140,15 @@ class Own(TextDataset):
 
     def open(self, path: Path) -> dict[str, Table]:
         """As ``open_tables``."""
-        return open_tables(path, header=self.config.header, cells=self.config.cells)
+        return open_tables(path, self.columns, header=self.header, cells=self.cells)
 
     def _tables(self, data_dir: Path, log: Log) -> dict[str, Table]:
         """Split -> the table that it is read from; train at least."""
         tables = dict[str, Table]()
-        for split, path in self.config.paths.items():
+        for split, path in self.paths.items():
             log(f"reading {path}")
             if is_on_hub(path, data_dir):
-                found = hub_tables(path, self.config.config_name)
+                found = hub_tables(path, self.config_name, self.columns)
             else:
                 found = self.open(find_file(path, data_dir) or Path(path))
             chosen = found.get("", found.get(split))
@@ -161,25 +156,30 @@ class Own(TextDataset):
                 raise UserError(f"{path}: no split {split!r}, only {', '.join(found)}; give a file that has its rows.")
             tables[split] = chosen
             if split == "train":
-                tables |= {other: found[other] for other in self.splits if other in found}
-                if unread := [other for other in found if other not in ("", *self.splits)]:
+                tables |= {other: found[other] for other in self.all_splits if other in found}
+                if unread := [other for other in found if other not in ("", *self.all_splits)]:
                     log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
         return tables
 
-    def _read(self, table: Table) -> list[Told]:
-        told, salt = list[Told](), self.config.seed.to_bytes(8)
-        for place, cells in table.read(self.columns):
-            if not any(str(value).strip() for value in cells.values() if value is not None):
+    def _read(self, table: Table, fields: Counter[str]) -> list[Told]:
+        """The rows of a table; counts the fields of messages besides role and content, and weights."""
+        told, salt = list[Told](), self.seed.to_bytes(8)
+        for place, given in table.rows:
+            if not any(str(value).strip() for value in given.values() if value is not None):
                 continue  # what a spreadsheet makes of an empty line
             try:
-                cells, weight = self._weight(cells) if self.config.weight else (cells, {})
+                cells, weight = self._weight(given) if self.weight else (given, {})
                 if row := self.row(cells):
-                    "".join([row.question, row.answer]).encode()
+                    f"{row.question}{row.answer}".encode()  # ValueError for half of a surrogate pair
                     text = row.more.get("before", "") + (row.question or row.answer)
                     digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
                     told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
+            fields[self.weight] += self.weight in given
+            for message in given.get("messages", ()):
+                fields.update(name for name, value in message.items() if value and name not in ("role", "content"))
+                fields[self.weight] += isinstance(message["content"], list)
         if not told:
             raise UserError(f"{table.label}:1: no rows.")
         if any("before" in each.row.more for each in told):
@@ -188,36 +188,33 @@ class Own(TextDataset):
 
     def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
-        name, weight = self.config.weight, 1.0
-        self.has_weights = self.has_weights or repr(name) in repr(cells)
-        if name in cells:
-            weight = checked(cells[name], name)
+        name = self.weight
+        weight = checked(cells[name], name) if name in cells else 1.0
         messages = cells.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
             return cells, {"weight": json.dumps(weight)}
         *before, last = messages
         if any(checked(each.get(name) or 0, name) for each in before):
             raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
-        weight *= 1.0 if last.get(name) is None else checked(last[name], name)
+        weight *= _weight_of(last, name)
         parts = last.get("content")
         if not isinstance(parts, list):
             return cells, {"weight": json.dumps(weight)}
-        if self.config.answers == "number":
+        if self.answers == "number":
             raise ValueError("an answer that is one number has no parts; set dataset.answers=reasoning, or text")
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
             raise ValueError("the content of the last message is a list, but not of {text, " + name + "}")
-        weights = [weight * (1.0 if part.get(name) is None else checked(part[name], name)) for part in parts]
         content = "".join(part["text"] for part in parts)
-        of_parts = [[len(part["text"]), each] for part, each in zip(parts, weights, strict=True)]
+        of_parts = [[len(part["text"]), weight * _weight_of(part, name)] for part in parts]
         return {**cells, "messages": [*before, {**last, "content": content}]}, {"weight": json.dumps(of_parts)}
 
     def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
         """The rows of ``train``, and of the splits that are cut from it."""
         different = sorted({each.hash for each in pool})
-        counts = [max(1, round(getattr(self.config.splits, split) * len(different))) for split in missing]
+        counts = [max(1, round(getattr(self.splits, split) * len(different))) for split in missing]
         if sum(counts) >= len(different):
             raise UserError(
-                f"{self.config.path}: {len(different)} different {self.rows_are}, of which {', '.join(missing)} take "
+                f"{self.path}: {len(different)} different {self.rows_are}, of which {', '.join(missing)} take "
                 f"{sum(counts)}, so that none is left for training; give more, make dataset.splits smaller, or give "
                 "files of these splits by dataset.validation_path and dataset.test_path."
             )
@@ -226,6 +223,10 @@ class Own(TextDataset):
         for each in pool:
             found[splits[bisect_right(ends, each.hash)]].append(each)
         return found
+
+
+def _weight_of(part: dict[str, Any], name: str) -> float:
+    return 1.0 if part.get(name) is None else checked(part[name], name)
 
 
 def _overlaps(pools: dict[str, list[Told]], rows_are: str) -> Iterator[str]:

@@ -2,21 +2,30 @@
 
 import json
 import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from statistics import median_high
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
+from ntl.config.folders import CONFIG_DIR, read_yaml
 from ntl.results.effects import Outcome
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
+from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import BAND, SPLITS, Whose, read_paper
+from ntl.results.spec import BAND, SPLITS, Whose
 from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
+from ntl.system.files import write_text
+
+TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
 
 OURS, THEIRS = "#0072B2", "#D55E00"
 MARKS = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
@@ -60,7 +69,7 @@ def figure3(source: Source) -> Drawn:
     rows = source.table("benchmarks/losses.csv").query("share == 0.8")
     order = [loss for loss in LOOKS if loss in set(rows["loss"])]
     rows = rows.assign(place=rows["loss"].map(order.index))
-    printed = read_paper(source.results / "paper" / "figure3.yaml")
+    printed = read_yaml(source.results / "paper" / "figure3.yaml")["rows"]
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), 4, sharey=True)
     for each, part in zip(axes, ("forward", "forward+backward", "training step"), strict=False):
         here, theirs = rows[rows["part"] == part], {f"{part}/ratio": 0, f"{part}/overhead": 1}
@@ -200,18 +209,11 @@ def figureA4(source: Source) -> Drawn:
     return figure, {"seeds": seeds_text(counts)}
 
 
-def claims(source: Source) -> Drawn:
-    """Of the paper."""
-    return _gains(source, Whose.paper)
+def gains(source: Source, whose: Whose) -> Drawn:
+    """A row for each claim, with an interval for each task on which it is testable, at the largest scale that ran.
 
-
-def gains(source: Source) -> Drawn:
-    """Of the weight on digits, of the distance, and of decodings."""
-    return _gains(source, Whose.ours)
-
-
-def _gains(source: Source, whose: Whose) -> Drawn:
-    """A row for each claim, with an interval for each task on which it is testable, at the largest scale that ran."""
+    An arrow where an end of it lies beyond the panel.
+    """
     rows, left = dict[str, list[Cell]](), 0
     for verdict in source.verdicts:
         cells = [cell for cell in verdict.tasks.values() if cell.scale and cell.effect and cell.effect.gain]
@@ -224,40 +226,32 @@ def _gains(source: Source, whose: Whose) -> Drawn:
     figure, (axes,) = panels(PAGE, 0.7 + 0.36 * len(rows), 1)
     axes.axvspan(-100 * BAND, 100 * BAND, color="#EEEEEE")
     axes.axvline(0, color="#555555", linewidth=1)
-    for place, cells in enumerate(rows.values()):
+    for number, cells in enumerate(rows.values()):
         for at, cell in enumerate(cells):
-            published = cell.scale in ("real", "paper")
-            look: dict[str, Any] = {"color": THEIRS if published else OURS, "marker": "s" if published else "o"}
-            _interval(axes, cell, place + 0.8 * ((at + 0.5) / len(cells) - 0.5), look)
-        axes.axhline(place - 0.5, color="#CCCCCC", linewidth=0.5)
+            place, effect = number + 0.8 * ((at + 0.5) / len(cells) - 0.5), cast("Any", cell.effect)
+            colour, marker = (THEIRS, "s") if cell.scale in ("real", "paper") else (OURS, "o")
+            unit = 100.0 if effect.ratio else 100 * cell.band / effect.band if effect.band else math.inf
+            mean, *ends = (unit * value for value in (effect.column.better.value * effect.summary.mean, *effect.gain))
+            inside = np.clip(ends, -EDGE, EDGE)
+            axes.plot(inside, [place, place], "-", color=colour, linewidth=1.2)
+            for end, drawn, arrow in zip(ends, inside, "<>", strict=True):
+                if end != drawn:
+                    axes.plot([drawn], [place], arrow, color=colour, markersize=4, clip_on=False)
+            if abs(mean) <= EDGE:
+                marks = {"markerfacecolor": "white" if cell.spec.after else colour, "markersize": 3.5}
+                axes.plot([mean], [place], linestyle="", color=colour, marker=marker, **marks)
+        axes.axhline(number - 0.5, color="#CCCCCC", linewidth=0.5)
     axes.set_xlim(-EDGE, EDGE)
     axes.grid(axis="x")
     axes.set_xlabel("← worse      errors: log points, rates: percent      better →")
     for label, colour, marker in (("SmolLM2-135M", THEIRS, "s"), ("under a million weights", OURS, "o")):
         axes.plot([], [], marker=marker, color=colour, markersize=4, label=label)
     draw.name_rows(axes, [*rows])
-    tested = [cell for cells in rows.values() for cell in cells]
-    counts = {outcome: sum(cell.outcome is outcome for cell in tested) for outcome in Outcome}
-    shown = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-    axes.set_title(f"{whose.value}, {len(tested)} comparisons:\n{shown}", loc="left")
+    outcomes = Counter(cell.outcome for cells in rows.values() for cell in cells)
+    shown = ", ".join(f"{outcomes[each]} {each.value}" for each in Outcome if each in outcomes)
+    axes.set_title(f"{whose.value}, {outcomes.total()} comparisons:\n{shown}", loc="left")
     draw.legend(figure, 2)
     return figure, {"left": str(left)}
-
-
-def _interval(axes: Axes, cell: Cell, place: float, look: dict[str, Any]) -> None:
-    """The gain and its interval; an arrow where an end lies beyond the panel."""
-    effect: Any = cell.effect
-    unit = 100.0 if effect.ratio else 100 * cell.band / effect.band if effect.band else math.inf
-    middle = effect.column.better.value * (effect.summary.mean or 0.0)  # which is known where the ends are
-    mean, *beyond = (unit * value for value in (middle, *effect.gain))
-    inside = np.clip(beyond, -EDGE, EDGE)
-    axes.plot(inside, [place, place], "-", color=look["color"], linewidth=1.2)
-    for end, drawn, marker in zip(beyond, inside, "<>", strict=True):
-        if end != drawn:
-            axes.plot([drawn], [place], marker, color=look["color"], markersize=4, clip_on=False)
-    if abs(mean) <= EDGE:
-        face = "white" if cell.spec.after else look["color"]
-        axes.plot([mean], [place], linestyle="", markerfacecolor=face, markersize=3.5, **look)
 
 
 def needle(source: Source) -> Drawn:
@@ -298,7 +292,27 @@ def speculative(source: Source) -> Drawn:
     return figure, {"shape": f"{first['layers']} blocks {first['width']} wide", "where": where, **first[["rounds"]]}
 
 
-FIGURES = {
-    each.__name__: each
-    for each in (figure1b, figure2, figure3, figure4, figureA1, figureA2, figureA4, claims, gains, needle, speculative)
+FIGURES: dict[str, Callable[[Source], Drawn]] = {
+    **{"claims": partial(gains, whose=Whose.paper), "gains": partial(gains, whose=Whose.ours)},
+    **{"figure1b": figure1b, "figure2": figure2, "figure3": figure3, "figure4": figure4, "figureA1": figureA1},
+    **{"figureA2": figureA2, "figureA4": figureA4, "needle": needle, "speculative": speculative},
 }
+
+
+def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[Path]:
+    """Draw what can be drawn into a folder, with its page; the files of figures."""
+    page, *sections = TEMPLATE.read_text(encoding="utf-8").split("## ")
+    source, paths, missing = Source(records, results), list[Path](), ""
+    for section in sections:
+        title, files = section.partition("\n")[0], re.findall(r"\[(?:pdf|png)\]\((.+?)\)", section)
+        try:
+            with draw.style(), one_line_errors("draw into", folder):
+                figure, words = FIGURES[files[0].partition(".")[0]](source)
+                page += f"## {section.format(**words)}"
+                paths += [draw.write(figure, folder / name) for name in files]
+        except draw.NoRuns:
+            missing += f"- {title}\n"
+    if missing:
+        page += f"Not drawn, as no record has what they are drawn from:\n\n{missing}"
+    write_text(folder / "README.md", page)
+    return paths
