@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2465, "objectives": 1224, "numbers": 742, "tokenizers": 709, "models": 1084, "data": 3729},
-    **{"training": 1792, "decoding": 2442, "runs": 479, "evaluation": 1373, "results": 2782, "launch": 1141},
+    **{"losses": 2465, "objectives": 1224, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3729},
+    **{"training": 1792, "decoding": 2446, "runs": 479, "evaluation": 1422, "results": 2782, "launch": 1141},
     **{"benchmarks": 622, "config": 2284, "system": 623},
 }
-MAX_FILES = 144
+MAX_FILES = 146
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
@@ -54,6 +54,7 @@ def test_no_source_file_is_too_long() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in python_files()}
     assert len(lengths) > 20
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_LINES} == {}
+    assert lengths[SRC / "regressor.py"] <= 350
 
 
 def test_no_package_is_larger_than_its_budget() -> None:
@@ -209,6 +210,8 @@ def test_every_dependency_says_why_and_has_one_range() -> None:
 BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
 # Imported where it is asked for.
 ASKED_FOR = {
+    "regressor.py": "train",
+    "evaluation/compare.py": "report",
     "models/lora.py": "lora",
     "config/model.py": "gguf",
     "config/composition.py": "slurm",

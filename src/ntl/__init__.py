@@ -8,5 +8,6 @@ from ntl.system import exports
 
 if TYPE_CHECKING:
     from ntl.losses import NumberTokenLoss as NumberTokenLoss
+    from ntl.regressor import NumberRegressor as NumberRegressor
 
 __getattr__, __all__ = exports(__name__, __file__)

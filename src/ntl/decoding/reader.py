@@ -71,8 +71,6 @@ class NumberReader:
         A median or mean of numbers that are together unlikely has a warning, too. ValueError: Another ``how``; a prompt
         that is empty, too long, or has a special token. Diverged: A logit is NaN or +inf.
         """
-        if how not in get_args(How):
-            raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
         if how in ("median", "mean"):
             distributions = self.distribution(prompts)
             numbers = [getattr(of, how) if of.represented else math.nan for of in distributions]
@@ -80,13 +78,19 @@ class NumberReader:
                 part = f"numbers hold less than {COVERED} of the probability, and the {how} is taken over that part"
                 warnings.warn(f"{doubtful:,} of {len(numbers):,} answers: {part}", stacklevel=2)
         else:
-            config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
-            parsed = (parse_number(answer.text) for answer in self._answers(config, prompts))
+            parsed = map(parse_number, self.texts(prompts, how))
             numbers = [math.nan if number is None else float(number) for number in parsed]
         values = np.array(numbers, dtype=np.float64)
         if missing := int(np.isnan(values).sum()):
             warnings.warn(f"{missing:,} of {len(values):,} answers are not one number: they are NaN", stacklevel=2)
         return values
+
+    def texts(self, prompts: Sequence[str], how: How = "digit_median") -> list[str]:
+        """Return the answers as they are generated, greedily or by digit_median. ValueError: as of `read`."""
+        if how not in ("greedy", "digit_median"):
+            raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
+        config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
+        return [answer.text for answer in self._answers(config, prompts)]
 
     def distribution(self, prompts: Sequence[str]) -> list[NumberDistribution]:
         """Return the model's distribution of the number that answers each prompt, in their order."""

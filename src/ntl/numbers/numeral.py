@@ -1,0 +1,78 @@
+"""How the numbers of a column are written: in which unit, or as logarithms, and to how many decimals."""
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntl.numbers.answers import find_answer, read_list
+
+MOST = 12  # decimals
+KEPT = 1e-3  # of the standard deviation: what rounding may change
+
+
+@dataclass(frozen=True)
+class Numeral:
+    """A number y is written as y / ``unit``, or with a ``sign`` as log10(y * sign), to so many ``decimals``.
+
+    ``lost`` is the most that rounding has changed, in what is written.
+    """
+
+    decimals: int = 0
+    unit: float = 1.0
+    sign: int = 0
+    lost: float = 0.0
+
+    @classmethod
+    def of(cls, y: NDArray, decimals: int | str = "auto", scale: str = "linear") -> Self:
+        """For numbers (N, K), on the scale linear or log, to the fewest decimals that change each by 0.1% of the
+        standard deviation at most.
+
+        One line advises log for numbers that span more than three powers of ten. ValueError: a scale that does not fit,
+        or a column that is constant as it is written.
+        """
+        sizes, sign = np.abs(y), int(np.sign(y[0, 0]))
+        has_log = sign != 0 and bool((np.sign(y) == sign).all())
+        if scale not in ("linear", "log") or (scale == "log" and not has_log):
+            raise ValueError(f"scale={scale!r}: choose linear, or log for numbers of one sign, none of them 0")
+        if scale == "linear" and has_log and (powers := float(np.ptp(np.log10(sizes)))) > 3:
+            line = f"y spans {powers:.1f} powers of ten, so that errors of small numbers hardly count"
+            warnings.warn(f"{line}: scale='log' makes them relative", stacklevel=3)
+        is_plain = scale == "log" or 1e-6 < sizes.max() < 1e15 or not sizes.any()
+        unit = 1.0 if is_plain else 10.0 ** math.floor(math.log10(sizes.max()))
+        found = cls(unit=unit, sign=sign if scale == "log" else 0)
+        values = found.write(y)
+        if decimals == "auto":
+            most = KEPT * values.std(axis=0)
+            enough = (each for each in range(MOST) if (np.abs(values.round(each) - values) <= most).all())
+            decimals = next(enough, MOST)
+        lost = float(np.abs(values.round(int(decimals)) - values).max())
+        found = replace(found, decimals=int(decimals), lost=lost)
+        if not np.ptp(values.round(found.decimals), axis=0).all():
+            raise ValueError(f"y is constant to {found.decimals} decimals: there is nothing to learn")
+        return found
+
+    def write(self, y: NDArray) -> NDArray:
+        """The values that are written; NaN or -inf for what has no logarithm."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log10(y * self.sign) if self.sign else y / self.unit
+
+    def read(self, written: NDArray) -> NDArray:
+        """The numbers of values that were written."""
+        with np.errstate(over="ignore"):
+            return self.sign * 10.0**written if self.sign else written * self.unit
+
+    def texts(self, y: NDArray) -> list[str]:
+        """Numbers (N, K) as they are written, those of a row between commas."""
+        rows = (self.write(y).round(self.decimals) + 0.0).tolist()
+        return [", ".join(f"{each:.{self.decimals}f}" for each in row) for row in rows]
+
+
+def values_of(text: str, count: int) -> NDArray:
+    """The numbers of an answer, (count,): NaN where it has more or fewer. A single one may stand within a text."""
+    found = [find_answer(text)] if count == 1 else [*(read_list(text) or {}).values()]
+    values = np.array(found if len(found) == count else [None] * count, dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)

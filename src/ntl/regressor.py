@@ -1,0 +1,349 @@
+"""A scikit-learn estimator: numbers from texts by a language model, fine-tuned and read as ``train.py`` does it."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+
+from ntl.system.errors import needs
+
+with needs("train"):
+    import pandas as pd
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.model_selection import GroupShuffleSplit
+    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from ntl.config import compose
+from ntl.config.cli import explain
+from ntl.config.decoding import TreeConfig
+from ntl.data.prepared import Rows
+from ntl.data.sets.file import COLUMN, text_of
+from ntl.decoding.distribution import NumberDistribution
+from ntl.decoding.predictor import ask, of_run
+from ntl.decoding.reader import NumberReader
+from ntl.evaluation import read_predictions
+from ntl.evaluation.compare import draw, errors, references
+from ntl.evaluation.interval import LEVEL, Calibration, least_answers
+from ntl.evaluation.metrics import COVERED
+from ntl.numbers.numeral import MOST, Numeral, values_of
+from ntl.results import read_record
+from ntl.runs.folder import checkpoint_at
+from ntl.system.files import write_atomically
+from ntl.system.machine import pick_device
+from ntl.training.train import train
+
+READINGS = {"greedy": "greedy", "digit_median": "digit_median", "median": "median", "mean": "expectation"}
+SEARCHES = ("median", "mean")  # of the distribution of whole numbers, which takes longer
+STATE = ("columns_", "n_outputs_", "n_validation_", "reading_", "longest_", "middle_")  # what is saved as it is
+SPLITS, FITTED = ("train", "validation"), "regressor.json"
+VALIDATION_TEXTS = 500  # at most, since each is read in several ways
+
+
+class NumberRegressor(RegressorMixin, BaseEstimator):
+    """Predicts numbers from texts by a language model, which `fit` fine-tunes (docs/regressor.md).
+
+    ``X`` is a list, array or Series of texts (n,), or a DataFrame; ``y`` has finite numbers, (n,), or several for each
+    text, (n, k). A fit is a run of ``train.py``. ValueError: bad input, as in scikit-learn.
+
+    Args:
+        model: Folder or hub id of a language model, or a model and its tokenizer; "tiny": a GPT-2 from scratch.
+        loss, lora_rank, seed, device: As ``loss=``, ``model.lora.rank=``, ``seed=`` and ``device=`` of train.py.
+        read: greedy, digit_median, median or mean; ``auto``: what has the least error on validation rows.
+        scale: ``log`` fits log10 of numbers of one sign, which may be of many powers of ten.
+        decimals: Those that the model learns; ``auto``: the fewest that change y by at most 0.1% of its deviation.
+        template: Of columns, "{area} m2, {place}", by default lines "column: value"; of texts, "Rating of {text}:".
+        validation: Share of the different texts, at most 500, that choose step and reading and give intervals.
+        lr, epochs, batch_size, max_steps: None: as in train.py, 3 epochs of given weights, 500 steps of "tiny".
+        folder: Where the run is kept, and goes on after a kill; None: it goes with the estimator.
+        settings, progress: Further settings of train.py, ["trainer.max_tokens_per_batch=640"]; whether a fit prints.
+    """
+
+    def __init__(
+        self,
+        model: Any = "tiny",
+        *,
+        loss: str = "ce",
+        read: str = "auto",
+        scale: str = "linear",
+        decimals: int | str = "auto",
+        template: str = "",
+        validation: float = 0.1,
+        lora_rank: int = 0,
+        lr: float | None = None,
+        epochs: float | None = None,
+        batch_size: int | None = None,
+        max_steps: int | None = None,
+        seed: int = 1,
+        device: str = "auto",
+        folder: str | Path | None = None,
+        settings: Sequence[str] = (),
+        progress: bool = False,
+    ) -> None:
+        self.model, self.loss, self.read, self.scale, self.decimals = model, loss, read, scale, decimals
+        self.template, self.validation, self.lora_rank = template, validation, lora_rank
+        self.lr, self.epochs, self.batch_size, self.max_steps = lr, epochs, batch_size, max_steps
+        self.seed, self.device, self.folder, self.settings, self.progress = seed, device, folder, settings, progress
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = True, True, False
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune on texts (n,) and numbers (n,) or (n, k), choose the step and the reading, calibrate intervals."""
+        y = check_array(y, ensure_2d=False, dtype="float64", ensure_min_samples=2, input_name="y")
+        check_consistent_length(X, y)
+        columns = map(str, X.columns) if isinstance(X, pd.DataFrame) else ["text"]
+        self.columns_ = [*dict.fromkeys(filter(None, COLUMN.findall(self.template)))] or [*columns]
+        texts, y_NK = np.array(self._texts(X), dtype=object), y.reshape(len(y), -1)
+        self.numeral_, self.n_outputs_ = Numeral.of(y_NK, self.decimals, self.scale), y_NK.shape[1]
+        self.middle_ = np.median(self.numeral_.write(y_NK), axis=0)
+        answers = self.numeral_.texts(y_NK)
+        self.longest_ = max(map(len, answers)) + 10  # as in train.py, ten tokens more than the longest answer
+        lines = [json.dumps({"question": a, "answer": b}) + "\n" for a, b in zip(texts, answers, strict=True)]
+        share = min(self.validation, VALIDATION_TEXTS / len({*texts}))
+        split = GroupShuffleSplit(1, test_size=share, random_state=self.seed).split(texts, groups=texts)
+        train_rows, validation_rows = map(np.sort, next(split))
+        self.n_validation_ = len({*texts[validation_rows]})
+        files = {"train": [lines[row] for row in train_rows], "validation": [lines[row] for row in validation_rows]}
+        self._temporary = None if self.folder else TemporaryDirectory(prefix="ntl-")
+        self._root = Path(self.folder or getattr(self._temporary, "name", "")).absolute()
+        self._rows = self._root / sha256(json.dumps([files, self.read]).encode()).hexdigest()[:12]
+        for name, rows in files.items():
+            write_atomically(self._rows / f"{name}.jsonl", "".join(rows))
+        self.run_ = self._train(self._words())
+        record = read_record(self.run_ / "record.json")
+        greedy, digits = np.array([record.metrics.get(f"test/mae{at}") for at in ("", "@digit_median")], dtype=float)
+        own = next(name for name, decoding in READINGS.items() if decoding == record.config["decoding"]["name"])
+        self.reading_ = "digit_median" if self.n_outputs_ > 1 and digits < greedy else own
+        stored = read_predictions(self.run_ / "predictions.jsonl")[0].get("calibration")
+        none = {"scores": [None] * min(self.n_validation_, least_answers(LEVEL) - 1), "least_spread": None}
+        self._calibration = Calibration.from_header(stored or none)  # fewer than nine texts calibrate nothing
+        self._load(checkpoint_at(self.run_, record.scored_step))
+        return self
+
+    def _words(self, *, head: bool = False) -> list[str]:
+        """The settings of train.py, or with ``head`` those of a regression head on the same rows."""
+        files = {"path": "train", "validation_path": "validation", "test_path": "validation"}
+        words = ["dataset=file", *(f"dataset.{key}={self._rows / name}.jsonl" for key, name in files.items())]
+        end = "_regression" if head else ""
+        if isinstance(self.model, str) and self.model == "tiny":
+            words += [f"model=gpt2_tiny{end}", "trainer.best=loss", "trainer.eval_steps=100", "trainer.save_steps=100"]
+        else:
+            source: Any = self.model
+            if not isinstance(source, str | Path):
+                known = isinstance(source, list | tuple)
+                parts = source if known else (source, AutoTokenizer.from_pretrained(source.name_or_path))
+                source = self._rows / "start"
+                for part in parts:
+                    part.save_pretrained(source)
+            words += [f"model=hf{end}", f"model.path={source}", "trainer.eval_decoded=false"]
+        given = {f"trainer.{name}": getattr(self, name) for name in ("lr", "epochs", "batch_size", "max_steps")}
+        given |= {"model.lora.rank": self.lora_rank or None, "seed": self.seed, "device": self.device}
+        given |= {"output_dir": self._rows, "data_dir": self._root / "data"}
+        words += [f"{key}={value}" for key, value in given.items() if value is not None]
+        return [*words, *([] if head else [f"loss={self.loss}", *self._decoding()]), *self.settings]
+
+    def _decoding(self) -> list[str]:
+        several, words = self.n_outputs_ > 1, [f"decoding.max_new_tokens={self.longest_}"]
+        if self.read not in (known := ["auto", *(each for each in READINGS if not several or each not in SEARCHES)]):
+            raise ValueError(f"read={self.read!r}: choose one of {', '.join(known)}")
+        if several:
+            auto = ["decoding=greedy", "extra_decodings=digit_median"]
+            return [*words, "dataset.answers=numbers", *(auto if self.read == "auto" else [f"decoding={self.read}"])]
+        if self.n_validation_ >= least_answers(LEVEL):
+            words.append(f"decoding.interval_rows={VALIDATION_TEXTS}")
+        digits = min(self.numeral_.decimals + 1, MOST)  # a mean lies between numbers
+        if self.read == "auto":
+            searches = [f"extra_decodings.{READINGS[name]}.decimals={digits}" for name in SEARCHES]
+            return [*words, "decoding=auto", "extra_decodings=all", *searches]
+        search = [f"decoding.decimals={digits}"] if self.read in SEARCHES else []
+        return [*words, f"decoding={READINGS[self.read]}", *search]
+
+    def _train(self, words: Sequence[str]) -> Path:
+        with (self._rows / "log.txt").open("a+", encoding="utf-8") as log:
+            start = log.tell()
+            try:
+                with nullcontext() if self.progress else redirect_stdout(log):
+                    run = train(compose(words), words).parent
+            except Exception as error:
+                if line := explain(error):  # bad input
+                    raise ValueError(line) from error
+                raise
+            log.seek(start)
+            for line in log.read().splitlines():
+                if "are truncated" in line or "have unknown tokens" in line:  # the model does not see all of the text
+                    warnings.warn(line, stacklevel=3)
+        return run
+
+    def _load(self, folder: Path) -> None:
+        is_pair = AutoConfig.from_pretrained(folder).is_encoder_decoder
+        auto: Any = AutoModelForSeq2SeqLM if is_pair else AutoModelForCausalLM
+        network, tokenizer = auto.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        self._reader = NumberReader(network.to(pick_device(self.device)), tokenizer, max_new_tokens=self.longest_)
+        self._searched: tuple[list[str], list[NumberDistribution]] = ([], [])
+
+    def predict(self, X: Any, interval: float | None = None) -> np.ndarray:
+        """The number of each text, (n,) or (n, k); with ``interval``, a level such as 0.9, (n, 3): number, low, high.
+
+        An interval holds the true number with this probability, on average over texts like those of the fit. An answer
+        without a number counts as the median of the training numbers, with a warning.
+        """
+        texts = self._texts(X)
+        if interval is not None:  # its errors come before the model reads
+            self._check_one("an interval")
+            self._calibration.radius(interval, 0.0)
+        written, spreads = self._read(texts, self.reading_)
+        number = self.numeral_.read(written)
+        return number if interval is None else np.stack([number, *self._ends(written, spreads, interval)], axis=1)
+
+    def distribution(self, X: Any) -> list[NumberDistribution]:
+        """The model's distribution of the number of each text: mean, median, interval, crps."""
+        found = list[NumberDistribution]()
+        for each in self._search(self._texts(X)):
+            numbers = map(str, self.numeral_.read(each.values).tolist())
+            found.append(NumberDistribution.of(dict(zip(numbers, each.probabilities, strict=True)), each.covered))
+        return found
+
+    def sample(self, X: Any, n: int = 100, seed: int = 0) -> np.ndarray:
+        """Draws from the distribution of each text, (texts, n), the same ones for a seed."""
+        found = self.distribution(X)
+        seeds = np.random.default_rng(seed).integers(1 << 32, size=len(found)).tolist()
+        return np.stack([each.sample(n, seed=own) for each, own in zip(found, seeds, strict=True)])
+
+    def report(self, X: Any, y: Any, *, interval: float = 0.9, head: bool = False) -> tuple[pd.DataFrame, Any]:
+        """Print and return errors on texts that the model has not seen, and draw predictions and calibration.
+
+        The table has every reading, ridge regression on characters, constants, with ``head`` a regression head that is
+        trained for it, and the share of intervals that hold the true number, and their mean width. Second are two
+        matplotlib axes, or None.
+        """
+        texts, y = self._texts(X), check_array(y, ensure_2d=False, dtype="float64", input_name="y")
+        check_consistent_length(texts, y)
+        self._check_one("a report")
+        read = {name: self._read(texts, name) for name in READINGS}
+        chosen, (written, spreads) = self.reading_, read[self.reading_]
+        found = {name: each for name, (each, _) in read.items()} | self._others(texts, head)
+        scores = {name: errors(y, self.numeral_.read(each), powers=self.scale == "log") for name, each in found.items()}
+        levels = sorted({interval, *(each / 10 for each in range(1, 10))})
+        is_calibrated = len(self._calibration.scores) >= least_answers(levels[-1])
+        ends = {level: self._ends(written, spreads, level) for level in levels if is_calibrated}
+        curve = {level: float(((low <= y) & (y <= high)).mean()) for level, (low, high) in ends.items()}
+        if ends:
+            low, high = ends[interval]
+            scores[chosen] |= {"coverage": curve[interval], "width": float((high - low).mean())}
+        table = pd.DataFrame(scores).T.rename(index={chosen: f"{chosen} (chosen)"})
+        print(table.to_string(float_format=lambda value: f"{value:.4g}", na_rep=""))
+        if scores.get("ridge", scores[chosen])["MAE"] < scores[chosen]["MAE"]:
+            print("Ridge regression on characters has less error: the language model adds nothing yet.")
+        return table, draw(y, self.numeral_.read(written), ends.get(interval), curve)
+
+    def _texts(self, X: Any) -> list[str]:
+        """One text for each row. ValueError: other columns than in fit, or a row without text."""
+        check_is_fitted(self, "columns_")
+        if isinstance(X, pd.DataFrame):
+            frame = X.rename(columns=str)
+        else:
+            array = np.asarray(X, dtype=object)
+            if array.ndim != 1 or not all(isinstance(each, str) for each in array):
+                raise ValueError(f"X, of shape {array.shape}, is not an array of texts, (n,), nor a DataFrame")
+            frame = pd.DataFrame({"text": array})
+        if frame.empty:
+            raise ValueError("Found array with 0 sample(s) (X) while a minimum of 1 is required.")
+        if lacking := [name for name in self.columns_ if name not in frame.columns]:
+            raise ValueError(f"X has no column {', '.join(lacking)}, which fit and template have")
+        usual = "{text}" if self.columns_ == ["text"] else "\n".join(f"{name}: {{{name}}}" for name in self.columns_)
+        template, texts = self.template or usual, list[str]()
+        for at, row in enumerate(pd.DataFrame(frame[self.columns_]).to_dict(orient="records")):
+            known = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
+            cells = {name: text_of(name, cell) for name, cell in known.items()}
+            texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template))
+            if not "".join(cells.values()).strip():
+                raise ValueError(f"X[{at}] is an empty text")
+        return texts
+
+    def _search(self, texts: list[str]) -> list[NumberDistribution]:
+        """The distributions of the numbers as they are written; those of the last texts are kept."""
+        self._check_one("a distribution")
+        if self._searched[0] != texts:
+            read = self._reader.distribution(texts)
+            if doubtful := sum(each.represented < COVERED for each in read):
+                few = f"numbers hold less than {COVERED} of the probability, the rest is text; train longer"
+                warnings.warn(f"{doubtful:,} of {len(read):,} answers: {few}", stacklevel=4)
+            self._searched = texts, read
+        return self._searched[1]
+
+    def _read(self, texts: list[str], how: Any) -> tuple[np.ndarray, Sequence[float | None]]:
+        """Numbers as they are written, (n,) or (n, k), and the spreads of their distributions, (n,)."""
+        spreads: Any = [None] * len(texts)
+        if how in SEARCHES:
+            found = [each if each.represented else None for each in self._search(texts)]
+            moments = [each.moments(TreeConfig.trim) if each else (np.nan, np.nan) for each in found]
+            means, spreads = np.array(moments).T
+            written = np.array([each.median if each else np.nan for each in found]) if how == "median" else means
+        else:
+            written = np.array([values_of(text, self.n_outputs_) for text in self._reader.texts(texts, how)])
+            written = written if self.n_outputs_ > 1 else written[:, 0]
+        if lacking := int(np.isnan(written).reshape(len(texts), -1).any(axis=1).sum()):
+            many = f"{lacking:,} of {len(texts):,} answers have no number"
+            warnings.warn(f"{many}: they count as the median of the training numbers", stacklevel=3)
+        return np.where(np.isnan(written), self.middle_ if written.ndim > 1 else self.middle_[0], written), spreads
+
+    def _ends(self, written: np.ndarray, spreads: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high ends, (n,) each."""
+        found = [self._calibration.interval(level, *each) for each in zip(written.tolist(), spreads, strict=True)]
+        low, high = np.array([each or [-np.inf, np.inf] for each in found]).T
+        more = self.numeral_.lost + 1e-12 * (np.abs(low) + np.abs(high))  # what lies at an end is within
+        ends = self.numeral_.read(low - more), self.numeral_.read(high + more)
+        return np.minimum(*ends), np.maximum(*ends)
+
+    def _check_one(self, what: str) -> None:
+        if self.n_outputs_ > 1:
+            raise ValueError(f"{what} is of one number for each text, and this model gives {self.n_outputs_}")
+
+    def _others(self, texts: list[str], head: bool) -> dict[str, np.ndarray]:
+        """Values of a regression head, ridge regression and constants, where the rows of the fit still are."""
+        files = [self._rows / f"{name}.jsonl" for name in SPLITS]
+        if head and not files[0].is_file():
+            raise ValueError("head=True: the rows that it learns from are not kept with the model; fit again")
+        if not files[0].is_file():
+            return {}
+        rows: list[Any] = [Rows(path) for path in files]
+        found = references(rows[0], rows[1], texts)
+        if head:
+            run = of_run(self._train(self._words(head=True)), say=lambda line: None)
+            found["regression head"] = [each["answer"] for each in ask(run, texts)]
+        return {name: np.concatenate([values_of(text, 1) for text in answers]) for name, answers in found.items()}
+
+    def save(self, folder: str | Path) -> None:
+        """Write a fitted model to a folder that transformers loads, too: weights, tokenizer and regressor.json."""
+        check_is_fitted(self)
+        params = {**self.get_params(deep=False), "folder": None}
+        params["model"] = str(self.model if isinstance(self.model, str | Path) else folder)
+        stored = {"params": params, "state": {name: getattr(self, name) for name in STATE}}
+        stored |= {"numeral": vars(self.numeral_), "calibration": self._calibration.header}
+        for part in (self._reader.model, self._reader.tokenizer):
+            part.save_pretrained(folder)
+        write_atomically(Path(folder) / FITTED, json.dumps(stored, indent=1, default=lambda array: array.tolist()))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The fitted model that `save` wrote. It has no rows, which ridge regression and a regression head take."""
+        stored = json.loads((Path(folder) / FITTED).read_text(encoding="utf-8"))
+        self = cls(**stored["params"])
+        vars(self).update(stored["state"])
+        self.numeral_, self.middle_ = Numeral(**stored["numeral"]), np.array(self.middle_)
+        self._calibration, self._rows = Calibration.from_header(stored["calibration"]), Path(folder)
+        self._load(Path(folder))
+        return self
+
+    def __getstate__(self) -> Any:
+        return {**vars(self), "_temporary": None}  # a copy has the weights, and leaves the rows behind

@@ -1,0 +1,321 @@
+"""NumberRegressor, as a person with a table of texts and numbers uses it."""
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ntl import NumberRegressor
+from ntl.config import compose
+from ntl.decoding import NumberReader
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.training.train import train
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = {"old town": 250, "harbour": 120, "suburb": 0}
+
+
+def flats(count: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """README's made-up rents."""
+    draw = random.Random(seed)
+    texts, rents = list[str](), list[int]()
+    for _ in range(count):
+        width, length, floor = draw.randrange(3, 10), draw.randrange(3, 13), draw.randrange(20)
+        place = draw.choice([*PLACES])
+        texts.append(f"{width} by {length} m, {place}, floor {floor}")
+        rents.append(20 * width * length + 5 * floor + PLACES[place] + draw.randrange(-20, 21))
+    return texts, np.array(rents, dtype=float)
+
+
+def steps(count: int, **settings: Any) -> NumberRegressor:
+    return NumberRegressor(**{"read": "greedy", "max_steps": count, "device": "cpu", **settings})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> NumberRegressor:
+    """One that has learned what numbers are, and little more."""
+    texts, y = flats(120)
+    return steps(60, read="median", validation=0.25, folder=tmp_path_factory.mktemp("runs")).fit(texts, y)
+
+
+@pytest.mark.filterwarnings("ignore:.*of the probability")
+class TestFitted:
+    def test_intervals_hold_the_number_and_grow_with_their_level(self, fitted: NumberRegressor) -> None:
+        texts, _ = flats(6, seed=1)
+        number, low, high = fitted.predict(texts, interval=0.9).T
+        assert (number == fitted.predict(texts)).all()
+        assert (low < number).all()
+        assert (number < high).all()
+        _, lower, higher = fitted.predict(texts, interval=0.5).T
+        assert (higher - lower < high - low).all()
+        with pytest.raises(ValueError, match=r"0\.99 needs 99 validation answers or more, .* there are 30"):
+            fitted.predict(texts, interval=0.99)
+
+    def test_its_answers_are_those_of_the_run(self, fitted: NumberRegressor) -> None:
+        rows = [json.loads(line) for line in (fitted._rows / "validation.jsonl").read_text().splitlines()]
+        told = [float(row["prediction"]) for row in read_predictions(fitted.run_ / "predictions.jsonl")[1]]
+        assert fitted.predict([row["question"] for row in rows]).tolist() == told
+
+    def test_a_saved_one_is_the_same_and_transformers_loads_it(self, fitted: NumberRegressor, tmp_path: Path) -> None:
+        texts, _ = flats(6, seed=1)
+        fitted.save(tmp_path)
+        loaded, copied = NumberRegressor.load(tmp_path), pickle.loads(pickle.dumps(fitted))
+        for each in (loaded, copied):
+            assert (each.predict(texts, interval=0.8) == fitted.predict(texts, interval=0.8)).all()
+        names = {**fitted.get_params(), "folder": None}
+        assert {**loaded.get_params(), "settings": ()} == names
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+        reader = NumberReader(model, tokenizer, max_new_tokens=fitted.longest_)
+        assert (reader.read(texts, how="median") == fitted.predict(texts)).all()
+
+    def test_a_distribution_is_in_the_unit_of_y_and_sampled_by_a_seed(self, fitted: NumberRegressor) -> None:
+        texts, _ = flats(3, seed=1)
+        assert [each.median for each in fitted.distribution(texts)] == fitted.predict(texts).tolist()
+        drawn = fitted.sample(texts, n=4, seed=7)
+        assert drawn.shape == (3, 4)
+        assert (drawn == fitted.sample(texts, n=4, seed=7)).all()
+        assert (drawn != fitted.sample(texts, n=4, seed=8)).any()
+
+    def test_a_report_compares_readings_with_ridge_and_constants(
+        self, fitted: NumberRegressor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MPLBACKEND", "agg")
+        texts, y = flats(20, seed=1)
+        table, axes = fitted.report(texts, y)
+        readings = ["greedy", "digit_median", "median (chosen)", "mean"]
+        assert [*table.index] == [*readings, "ridge", "constant (median)", "constant (mean)"]
+        number, low, high = fitted.predict(texts, interval=0.9).T
+        assert table.MAE["median (chosen)"] == pytest.approx(np.abs(number - y).mean())
+        assert table.coverage["median (chosen)"] == ((low <= y) & (y <= high)).mean()
+        assert table.width["median (chosen)"] == pytest.approx((high - low).mean())
+        said = capsys.readouterr().out
+        assert "Ridge regression on characters has less error" in said
+        assert str(table.index[2]) in said
+        assert len(axes) == 2
+        assert axes[1].lines[1].get_xydata().shape == (9, 2)
+
+    def test_another_kind_of_x_is_an_error(self, fitted: NumberRegressor) -> None:
+        for wrong in ([], ["  "], [3.5], [["a", "b"]], "a text", pd.DataFrame({"other": ["a"]})):
+            with pytest.raises(ValueError):
+                fitted.predict(wrong)
+
+
+def test_bad_input_is_a_value_error() -> None:
+    texts, y = flats(30)
+    inputs: list[tuple[Any, Any, str]] = [
+        (texts, y[:-1], "inconsistent numbers of samples"),
+        (texts, [*y[:-1], np.nan], "y contains NaN"),
+        (texts, [*y[:-1], np.inf], "y contains infinity"),
+        (texts, np.zeros((30, 2, 2)), "dim 3"),
+        (texts, np.ones(30), "constant"),
+        ([*texts[:-1], " "], y, r"X\[29\] is an empty text"),
+        ([*texts[:-1], None], y, "not an array of texts"),
+        (np.ones((30, 2)), y, "not an array of texts"),
+        (pd.DataFrame({"a": [*texts[:-1], np.nan]}), y, "'a' is nan, neither|'a' is nan, no finite number"),
+        (texts[:1], y[:1], "minimum of 2 is required"),
+        (["one text"] * 30, y, "train set will be empty"),
+    ]
+    for X, wrong, message in inputs:
+        with pytest.raises(ValueError, match=message):
+            steps(1).fit(X, wrong)
+    wrong_settings = [("read", "mode"), ("scale", "sqrt"), ("loss", "cee"), ("validation", 2.0), ("model", "./nowhere")]
+    for name, value in [*wrong_settings, ("template", "{area}"), ("settings", ["trainer.lrr=1"])]:
+        with pytest.raises(ValueError):
+            steps(1, **{name: value}).fit(texts, y)
+    with pytest.raises(NotFittedError):
+        steps(1).predict(texts)
+
+
+def test_thirty_rows_of_columns_are_enough_but_for_an_interval() -> None:
+    draw = random.Random(0)
+    table = pd.DataFrame({"area": [draw.randrange(20, 90) for _ in range(30)], "new": True, "left out": None})
+    y = table.area * 12 + 0.25
+    model = steps(1, read="auto", template="{area} m2, new: {new}").fit(table, y)
+    lines = [json.loads(line) for line in (model._rows / "train.jsonl").read_text().splitlines()]
+    held_out = (model._rows / "validation.jsonl").read_text()
+    assert not any(line["question"] in held_out for line in lines)  # equal texts are on one side
+    areas = [int(line["question"].removesuffix(" m2, new: True")) for line in lines]
+    assert len({*areas}) == round(0.9 * table.area.nunique())
+    assert [float(line["answer"]) for line in lines] == [area * 12 + 0.2 for area in areas]  # 0.1% of the deviation
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has learned nothing
+        predicted = model.predict(table.head())
+        assert predicted.tolist() == model.predict(table.head()[["new", "area"]]).tolist()
+    with pytest.raises(ValueError, match=r"needs 9 validation answers or more, .* there are 3"):
+        model.predict(table, interval=0.9)
+    with pytest.raises(ValueError, match="area"):
+        model.predict(table[["new"]])
+
+
+def test_several_numbers_of_a_text() -> None:
+    texts, y = flats(30)
+    model = steps(1, read="auto").fit(texts, np.stack([y, y / 8], axis=1))
+    with pytest.warns(UserWarning, match="answers have no number"):
+        assert model.predict(texts[:4]).shape == (4, 2)
+    for wrong in (model.distribution, model.sample, lambda X: model.predict(X, interval=0.5)):
+        with pytest.raises(ValueError, match="one number for each text"):
+            wrong(texts)
+
+
+def test_checks_of_scikit_learn() -> None:
+    """Those that need no numeric array, which check_estimator leaves out for estimators of texts."""
+    for name in (
+        *("estimator_cloneable", "estimator_repr", "no_attributes_set_in_init", "parameters_default_constructible"),
+        *("get_params_invariance", "set_params", "valid_tag_types", "mixin_order", "estimator_tags_renamed"),
+        "do_not_raise_errors_in_init_or_set_params",
+    ):
+        getattr(estimator_checks, f"check_{name}")("NumberRegressor", NumberRegressor())
+
+
+@pytest.mark.filterwarnings("ignore:.*answers have no number")
+def test_model_selection() -> None:
+    texts, y = flats(30)
+    pipeline = make_pipeline(FunctionTransformer(lambda X: [f"{text}:" for text in X]), steps(1))
+    assert len(cross_val_score(pipeline, texts, y, cv=2)) == 2
+    search = GridSearchCV(steps(1), {"lr": [1e-3]}, cv=2).fit(np.array(texts), pd.Series(y))
+    assert search.best_estimator_.lr == 1e-3
+    assert search.predict(np.array(texts)).shape == (30,)
+    assert not hasattr(clone(search.best_estimator_), "run_")
+    where = search.best_estimator_.run_
+    assert where.is_dir()
+    del search
+    assert not where.is_dir()
+
+
+def test_a_fit_is_the_run_of_train_py(fitted: NumberRegressor, tmp_path: Path) -> None:
+    """Its record has the overrides: with them, train.py makes the same run elsewhere."""
+    record = read_record(fitted.run_ / "record.json")
+    words = [*record.overrides, f"output_dir={tmp_path}"]
+    again = train(compose(words), words).parent
+    assert again.name == fitted.run_.name
+    for name in ("metrics.jsonl", "predictions.jsonl"):
+        assert (again / name).read_bytes() == (fitted.run_ / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_train_py_makes_the_same_run_and_continues_a_killed_one(tmp_path: Path) -> None:
+    """The process is killed at its first checkpoint."""
+    texts, y = flats(200)
+    settings = {"read": "median", "settings": ["trainer.eval_steps=20", "trainer.save_steps=20"]}
+    program = f"""
+from tests.test_regressor import flats, steps
+steps(60, folder={str(tmp_path / "a")!r}, **{settings!r}).fit(*flats(200))
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment)
+    while not [*tmp_path.glob("a/*/*/checkpoints/checkpoint-20/manifest.json")]:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    model = steps(60, folder=tmp_path / "a", **settings).fit(texts, y)
+    assert "Continuing from" in (model._rows / "log.txt").read_text()
+    record = read_record(model.run_ / "record.json")
+    words = [*record.overrides, f"output_dir={tmp_path / 'b'}"]
+    subprocess.run([sys.executable, "train.py", *words], cwd=ROOT, env=environment, check=True, capture_output=True)
+    again = tmp_path / "b" / model.run_.name
+    for name in ("metrics.jsonl", "predictions.jsonl"):
+        assert (again / name).read_bytes() == (model.run_ / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_of_made_up_rents_it_beats_ridge_and_its_intervals_hold() -> None:
+    """README's example; 900 of 1,000 intervals hold the number, but for chance in these and in validation."""
+    (texts, y), (new, right) = flats(4000), flats(1000, seed=1)
+    model = NumberRegressor("tiny", max_steps=1000, device="cpu").fit(texts, y)
+    table, _ = model.report(new, right)
+    (chosen,) = (name for name in table.index if "chosen" in name)
+    assert table.MAE[chosen] < 0.5 * table.MAE["ridge"]
+    validation = len(model._calibration.scores)
+    deviation = (0.9 * 0.1 * (1 / len(new) + 1 / validation)) ** 0.5
+    assert abs(table.coverage[chosen] - 0.9) < 3 * deviation
+
+
+def charges(count: int, seed: int) -> tuple[list[str], np.ndarray]:
+    """Charges of capacitors in coulombs, over sixteen powers of ten."""
+    draw, prefixes = random.Random(seed), {"p": -12, "n": -9, "u": -6, "m": -3, "": 0}
+    texts, values = list[str](), list[float]()
+    for _ in range(count):
+        farads, volts = draw.randrange(1, 1000), draw.randrange(1, 1000)
+        small, large = draw.choice([*prefixes]), draw.choice(["m", "", "k"])
+        texts.append(f"{farads} {small}F at {volts} {large}V")
+        values.append(farads * 10.0 ** prefixes[small] * volts * {"m": 1e-3, "": 1.0, "k": 1e3}[large])
+    return texts, np.array(values)
+
+
+@pytest.mark.slow
+def test_a_logarithmic_scale_reads_sixteen_powers_of_ten() -> None:
+    (texts, y), (new, right) = charges(4000, 0), charges(200, 1)
+    assert np.ptp(np.log10(y)) > 16
+    with pytest.warns(UserWarning, match="powers of ten"):
+        plain = NumberRegressor("tiny", max_steps=1000, read="median", device="cpu").fit(texts, y)
+    model = NumberRegressor("tiny", max_steps=1000, read="median", scale="log", device="cpu").fit(texts, y)
+    found = {}
+    for name, each in (("linear", plain), ("log", model)):
+        number, low, high = each.predict(new, interval=0.9).T
+        covered = ((low <= right) & (right <= high)).mean()
+        assert covered > 0.9 - 3 * (0.9 * 0.1 * (1 / len(new) + 1 / 400)) ** 0.5
+        number, low, high = (np.log10(np.clip(values, y.min(), 1e12)) for values in (number, low, high))
+        found[name] = np.abs(number - np.log10(right)).mean(), (high - low).mean()
+        print(f"{name}: error {found[name][0]:.3f}, width {found[name][1]:.3f} powers of ten, coverage {covered:.3f}")
+    assert found["log"][0] < 0.2 * found["linear"][0]
+    assert found["log"][1] < 0.2 * found["linear"][1]
+    assert (model.sample(new[:3], n=20) > 0).all()
+    scores = model.report(new, right)[0].to_dict()
+    assert scores["powers of ten"]["median (chosen)"] == pytest.approx(found["log"][0])
+    negative = steps(1, scale="log").fit(texts[:30], -y[:30])
+    assert (negative.predict(new[:5]) < 0).all()
+
+
+PEAK = """
+import resource
+from tests.test_regressor import flats, steps
+steps(20, batch_size=16).fit(*flats({rows}))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_ten_times_the_rows_take_no_more_memory() -> None:
+    peaks = []
+    for rows in (1_000, 10_000):
+        command = [sys.executable, "-c", PEAK.format(rows=rows)]
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+        peaks.append(int(done.stdout.split()[-1]) / 1024)
+    print(peaks)
+    assert peaks[1] - peaks[0] < 100  # MiB; texts and ridge regression's own table of characters
+
+
+@pytest.mark.slow
+def test_given_weights_adapters_and_a_regression_head(fitted: NumberRegressor, tmp_path: Path) -> None:
+    texts, y = flats(60)
+    fitted.save(tmp_path)
+    network, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    answers = []
+    for model in (str(tmp_path), network, [network, tokenizer]):
+        again = steps(2, model=model, lora_rank=2, batch_size=8).fit(texts, y)
+        answers.append(again.predict(texts[:5]).tolist())
+    assert answers[0] == answers[1] == answers[2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert "regression head" in again.report(texts, y, head=True)[0].index
