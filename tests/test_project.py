@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2466, "objectives": 1224, "training": 3089, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 606},
+    **{"losses": 2680, "objectives": 1224, "training": 3089, "numbers": 742, "tokenizers": 709, "models": 1084},
+    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 621},
     **{"config": 2316, "system": 597},
 }
 MAX_FILES = 142
@@ -211,6 +211,7 @@ def test_every_dependency_says_why_and_has_one_range() -> None:
 BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
 # Imported where it is asked for.
 ASKED_FOR = {
+    "losses/kernel.py": "dev",  # for users it comes with torch, where that is for a GPU
     "models/lora.py": "lora",
     "config/model.py": "gguf",
     "config/composition.py": "slurm",
