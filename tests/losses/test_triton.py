@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ntl import NumberTokenLoss, losses
 from ntl.losses import categorical, ce_ntl, joint, linear_ce_ntl, rows
-from ntl.losses.registry import kinds
+from ntl.losses.registry import Terms, kinds
 from ntl.losses.sums import SumCount
 from ntl.numbers import NumberVocabulary
 
@@ -112,6 +112,23 @@ def test_on_a_gpu(kind: str, launched: list[Launch]) -> None:
     for gradient, wanted in zip(found[1], expected[1], strict=True):
         torch.testing.assert_close(gradient.cpu(), wanted, rtol=1e-4, atol=1e-5)
     assert {name for name, *_ in launched} == {"statistics", "gradient"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", FAST)
+def test_nothing_waits_for_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = joint.triton_kernel(None)
+    if kernel.INTERPRETED:  # on the simulated GPU, where a launch is a loop on the host
+        monkeypatch.setattr(kernel, "launch", lambda *_: None)
+    logits, labels = batch((2, 4), torch.float32)
+    leaf, labels, vocab = logits.cuda().requires_grad_(), labels.cuda(), DIGITS.to("cuda")
+    terms, before = Terms.of(kind, 0.3, KINDS.get(kind, {})), torch.cuda.get_sync_debug_mode()
+    for mode in (before, "error"):  # what is made once may wait
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            ce_ntl(leaf, labels, vocab, kind=terms, implementation="triton").total.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
 
 @interpreted
