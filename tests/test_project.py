@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2680, "objectives": 1224, "training": 3089, "numbers": 742, "tokenizers": 709, "models": 1084},
-    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 621},
+    **{"data": 3895, "decoding": 1544, "evaluation": 1387, "results": 2892, "launch": 1028, "benchmarks": 627},
     **{"config": 2316, "system": 597},
 }
 MAX_FILES = 142

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl import NumberTokenLoss, losses
+from ntl.benchmarks.losses import Setting, benchmark
 from ntl.config import UserError
 from ntl.config.loss import NextTokenConfig
 from ntl.losses import ce_ntl, joint, linear_ce_ntl
@@ -277,7 +278,12 @@ def test_compiled_without_a_gpu(tmp_path: Any) -> None:
 def test_what_cannot_be_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = batch((6,), torch.float32)
     kernel = joint.triton_kernel(None)
+    setting = Setting(batch=1, length=2, vocab=20)
+    rounds = list(benchmark(setting, ["ntl_was"], ["triton"], 2))
+    assert {row["loss"] for row in rounds} == {"ce", "ntl_was triton"}
     monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(UserError, match="--implementations triton: "):
+        next(benchmark(setting, ["ntl_was"], ["triton"], 2))
     with pytest.raises(ValueError, match="computes on a GPU, not on a cpu: take 'fused'"):
         ce_ntl(logits, labels, DIGITS, implementation="triton")
     NumberTokenLoss(DIGITS, shift=False, implementation="triton")  # made here, and moved later

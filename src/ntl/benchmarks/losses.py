@@ -28,6 +28,7 @@ from ntl.config.loss import NextTokenConfig
 from ntl.config.registry import SQUARED_ERROR
 from ntl.losses import NumberTokenLoss, ce_ntl
 from ntl.losses.fast import LMHead
+from ntl.losses.joint import triton_kernel
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken, loss_of
@@ -100,6 +101,11 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
         raise UserError(f"{given}: at least 20, and shares between 0 and 1")
     if setting.hidden and "inplace" in implementations:
         raise UserError("--implementations inplace: writes over logits, and --hidden has none; take fused")
+    if "triton" in implementations:
+        try:
+            triton_kernel(torch.device(setting.device))
+        except ValueError as error:
+            raise UserError(f"--implementations triton: {error}") from error
     torch.manual_seed(0)
     vocab, labels = vocabulary_and_labels(setting)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
