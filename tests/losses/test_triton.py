@@ -230,13 +230,14 @@ def test_autocast_and_a_gradient_scaler(dtype: torch.dtype, launched: list[Launc
 COMPILE = """
 import json, re, subprocess, sys
 from pathlib import Path
-import triton.backends.nvidia
+import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from ntl.losses import kernel
 from ntl.losses.fast import Rows
 
-bin, found = Path(triton.backends.nvidia.__file__).parent / "bin", []
+found = []
 for capability, numbers, kind in ((80, 16, "bf16"), (90, 16, "bf16"), (100, 16, "bf16"), (90, 2048, "fp32")):
     for each in (kernel.statistics, kernel.gradient):
         columns = dict.fromkeys(Rows._fields, "*fp32") | {"labels": "*i64", "counted": "*i1"}
@@ -249,9 +250,8 @@ for capability, numbers, kind in ((80, 16, "bf16"), (90, 16, "bf16"), (100, 16, 
         options = {"num_warps": kernel.warps(kernel.MAX_BLOCK)}
         made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         (chip,) = re.findall(r"^\\.target (\\w+)", made.asm["ptx"], re.MULTILINE)
-        ptxas = bin / ("ptxas-blackwell" if capability >= 100 and (bin / "ptxas-blackwell").exists() else "ptxas")
         Path("kernel.ptx").write_text(made.asm["ptx"])
-        command = [ptxas, "-v", f"--gpu-name={chip}", "kernel.ptx", "-o", "kernel.cubin"]
+        command = [get_ptxas(capability).path, "-v", f"--gpu-name={chip}", "kernel.ptx", "-o", "kernel.cubin"]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         spilled = sum(map(int, re.findall(r"(\\d+) bytes spill", told)))
         found.append([each.__name__, chip, made.metadata.shared, spilled, "registers" in told])
