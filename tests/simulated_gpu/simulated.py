@@ -18,6 +18,7 @@ NAME = "simulated GPU"
 SYNC_MODES = ("default", "warn", "error")
 _LIBRARY = ctypes.CDLL(os.environ["LD_PRELOAD"])
 _PROPERTIES = SimpleNamespace(name=NAME, major=9, minor=0, total_memory=80 << 30, multi_processor_count=132)
+_PROPERTIES.L2_cache_size = 50 << 20
 _mode = 0
 
 
@@ -58,6 +59,7 @@ _DEVICE = {
     "is_current_stream_capturing": lambda: False,
     "memory_allocated": lambda device=None: 0,
     "max_memory_allocated": lambda device=None: 1,
+    **dict.fromkeys(("_exchange_device", "_maybe_exchange_device"), lambda device: 0),
     "get_sync_debug_mode": lambda: _mode,
     "set_sync_debug_mode": _set_sync_debug_mode,
     **dict.fromkeys(("_lazy_init", "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats"), _nothing),

@@ -3,7 +3,7 @@
 Every loss as in the paper's Figure 3: the total, base + weight × number term, on the same random logits, of whose
 labels the given share are number tokens (the original draws labels from the whole vocabulary, where numbers are very
 rare). Or from hidden states, with the product that makes logits of them; torch's own ``linear_cross_entropy`` is
-compared where there is one.
+compared where there is one, and on a GPU the cross-entropies of Liger and of Apple's cut-cross-entropy.
 
 Shapes: B batch, T length, V vocabulary, D hidden size.
 """
@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -25,13 +27,19 @@ from ntl.config.folders import choices
 from ntl.config.loss import SQUARED_ERROR, NextTokenConfig
 from ntl.losses import NumberTokenLoss, ce_ntl
 from ntl.losses.fast import LMHead
+from ntl.losses.joint import triton_kernel
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken, loss_of
 from ntl.system.errors import UserError
 
 BASELINE = "ce"
-IMPLEMENTATIONS = ("reference", "fused", "inplace")  # the last overwrites the logits
+IMPLEMENTATIONS = ("reference", "fused", "inplace", "triton")  # "inplace" is fused, and overwrites the logits
+# Kernels of a GPU, where they are installed: module, the functions of logits and of hidden states.
+KERNELS = {
+    "liger": ("liger_kernel.transformers.functional", "liger_cross_entropy", "liger_fused_linear_cross_entropy"),
+    "cut": ("cut_cross_entropy", None, "linear_cross_entropy"),
+}
 Chosen = dict[str, tuple[str, NumberTokenLoss]]  # name of a row -> implementation and loss
 
 
@@ -92,6 +100,11 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
         raise UserError(f"{given}: at least 20, and shares between 0 and 1")
     if setting.hidden and "inplace" in implementations:
         raise UserError("--implementations inplace: writes over logits, and --hidden has none; take fused")
+    if "triton" in implementations:
+        try:
+            triton_kernel(torch.device(setting.device))
+        except ValueError as error:
+            raise UserError(f"--implementations triton: {error}") from error
     torch.manual_seed(0)
     vocab, labels = vocabulary_and_labels(setting)
     known = {"point_id": None, "embedding": torch.randn(setting.vocab, 64, device=setting.device)}
@@ -111,10 +124,12 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
     parts["forward+backward"] = {name: partial(backward, each) for name, each in forward.items()}
     if not setting.hidden:
         parts["training step"] = steps(setting, chosen, labels)
-    threads = 1 if setting.device == "cpu" else None
+    common = {**asdict(setting), "threads": 1 if setting.device == "cpu" else None}
+    if setting.device == "cuda":
+        common["family"] = torch.cuda.get_device_capability()[0]
     for part, calls in parts.items():
         for name, row in measure(calls, setting.device, rounds):
-            yield {**asdict(setting), "threads": threads, "part": part, "rounds": rounds, "loss": name, **row}
+            yield {**common, "part": part, "rounds": rounds, "loss": name, **row}
 
 
 def totals(
@@ -134,6 +149,12 @@ def totals(
         return ce_ntl(inputs, labels, vocab, kind=loss.terms, head=head, **how_to).total
 
     found = {name: partial(ours, *each) for name, each in chosen.items()} | {BASELINE: torch_ce}
+    for name, (module, of_logits, of_hidden) in KERNELS.items():
+        function = of_logits if weight is None else of_hidden
+        if function and setting.device == "cuda" and find_spec(module.partition(".")[0]):
+            call, given = getattr(import_module(module), function), [] if weight is None else [weight]
+            # Flattened anew: what the last backward pass went through is freed.
+            found[name] = lambda call=call, given=given: call(inputs.flatten(0, 1), *given, flat)
     if weight is None:
         return [inputs], found
     if torch_linear := getattr(F, "linear_cross_entropy", None):  # only newer versions of torch have it

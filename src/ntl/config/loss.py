@@ -15,9 +15,9 @@ from ntl.config.settings import MISSING, Rule, Schema, nearest, setting  # as nt
 from ntl.config.validation import HEADS, PLAIN, value_of
 from ntl.system.errors import UserError
 
-# How base and number term are computed, equal up to rounding: one function after the other from all logits, both in one
-# pass over them, the same from hidden states without all logits in memory, or whichever benchmarks showed to be faster.
-IMPLEMENTATIONS = ("auto", "reference", "fused", "linear")
+# How both terms are computed, equal up to rounding: one after the other from all logits, both in one pass over them,
+# from hidden states without all logits, in one pass by kernels of a GPU, or as benchmarks showed to be fastest.
+IMPLEMENTATIONS = ("auto", "reference", "fused", "linear", "triton")
 # The loss of a number head, which is none of tokens and so not registered.
 SQUARED_ERROR = "squared_error"
 
@@ -100,8 +100,8 @@ class LossConfig(Schema, schema="loss/base"):
     options: dict[str, Any] = setting(dict, "The options of the kind, as `+loss.options.delta=2`.")
     implementation: str = setting(
         "auto",
-        "How both terms are computed, with equal results up to rounding: `reference` from all logits, `fused` in one "
-        "pass over them, `linear` from hidden states in chunks; `auto` takes the fastest.",
+        "How both terms are computed, equal up to rounding: `reference` from all logits, `fused` in one pass over "
+        "them, `linear` from hidden states in chunks, `triton` by kernels of a GPU; `auto` takes the fastest.",
         choices=IMPLEMENTATIONS,
     )
 

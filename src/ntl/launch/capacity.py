@@ -65,7 +65,7 @@ GPUS = {
 # Bytes a trained weight: 8 of the weight and its gradient, and what the optimizer keeps; adafactor's is negligible.
 STATE_BYTES = {"sgd": 8, "adafactor": 8, "adagrad": 12, "rmsprop": 12}
 # Logits and what is beyond them, in float32 logits, of float32 and of bfloat16 logits.
-LOGITS = {"reference": (5.0, 4.0), "fused": (2.0, 1.0), "linear": (0.6, 0.6)}
+LOGITS = {"reference": (5.0, 4.0), "fused": (2.0, 1.0), "triton": (2.0, 1.0), "linear": (0.6, 0.6)}
 
 
 @dataclass(frozen=True)

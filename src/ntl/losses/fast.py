@@ -12,8 +12,9 @@ Shape suffixes: V vocabulary, D hidden size, K number tokens, N all positions, C
 chunk, M those whose number-token logits are read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +56,11 @@ class LMHead(NamedTuple):
         weight, bias = self.weight, self.bias
         if tokens is not None:
             weight, bias = weight[tokens], None if bias is None else bias[tokens]
-        logits = upcast(F.linear(hidden, weight, bias))
+        return self.of_product(F.linear(hidden, weight, bias))
+
+    def of_product(self, product: Tensor) -> Tensor:
+        """Return the logits of hidden · weightᵀ + bias; the product itself if there is nothing to do."""
+        logits = upcast(product)
         logits = logits if self.scale == 1 else logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
@@ -66,13 +71,13 @@ _Gradients = list[Tensor | None]
 
 
 class _Total(torch.autograd.Function):
-    """Map tensors to the sums, of which the total alone has a gradient; ``compute`` returns both."""
+    """Map tensors to the sums, of which the total alone has a gradient: ``gradients`` of what ``compute`` saves."""
 
     @staticmethod
-    def forward(ctx: Any, compute: Callable[[], tuple[_Sums, _Gradients]], *tensors: Tensor | None) -> _Sums:
-        sums, gradients = compute()
-        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in tensors]
-        ctx.save_for_backward(*gradients)
+    def forward(ctx: Any, compute: Callable[[], Any], gradients: Callable[..., Any], *_: Tensor | None) -> _Sums:
+        sums, saved = compute()
+        ctx.gradients = gradients
+        ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(*sums[1:])
         return sums
 
@@ -80,11 +85,9 @@ class _Total(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "create_graph=True: implementation='fused' and 'linear' have no second derivative; take 'reference'"
+                "create_graph=True: 'fused', 'linear' and 'triton' have no second derivative; take 'reference'"
             )
-        is_last = not _keeps_graph()
-        found = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return None, *(None if each is None else _scaled(each, grad, dtype, is_last) for each, dtype in found)
+        return None, None, *ctx.gradients(ctx.saved_tensors, grad, is_last=not _keeps_graph())
 
 
 _engine: Any = getattr(torch._C, "_autograd", None)
@@ -92,13 +95,17 @@ _engine: Any = getattr(torch._C, "_autograd", None)
 _keeps_graph: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_keep_graph", lambda: True)
 
 
-def _scaled(gradient: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -> Tensor:
-    """Return the gradient times ``grad`` in the type of the logits: inf beyond float16, as a GradScaler expects."""
-    if not is_last:  # what is returned must not change in a later pass
-        gradient = gradient * grad.to(gradient.dtype)
-    elif not (grad.device.type == "cpu" and grad == 1):
-        gradient.mul_(grad)
-    return gradient.to(dtype)
+def _scaled(gradients: _Gradients, grad: Tensor, is_last: bool, dtypes: list[Any]) -> Iterator[Tensor | None]:
+    """Yield the gradients times ``grad`` in the types of the inputs: inf beyond float16, as a GradScaler expects."""
+    for gradient, dtype in zip(gradients, dtypes, strict=True):
+        if gradient is None:
+            yield None
+            continue
+        if not is_last:  # what is returned must not change in a later pass
+            gradient = gradient * grad.to(gradient.dtype)
+        elif not (grad.device.type == "cpu" and grad == 1):
+            gradient.mul_(grad)
+        yield gradient.to(dtype)
 
 
 def _kept_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -106,7 +113,7 @@ def _kept_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.float16 else dtype
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """All that a pass reads and writes of each of N rows, except the logits.
 
     Attributes:
@@ -115,6 +122,7 @@ class _Rows(NamedTuple):
         base: (N, 1), the coefficient of the base loss in the total, and so of −target in the gradient.
         softmax: (N, 1), the coefficient of the softmax in the gradient.
         numbers: (N, K), what is added to the gradient at the number tokens.
+        norm: (N, 2), written by Triton: the largest logit, and the logarithm of Σ exp(logit − largest).
         losses: (N, 1), written: −log p_y.
         mean: (N, 1), written with label smoothing: the mean of the logits less the label's.
         mass: (N, K), written: the probabilities of the number tokens. (N, 0) where nothing reads them.
@@ -125,13 +133,18 @@ class _Rows(NamedTuple):
     base: Tensor
     softmax: Tensor
     numbers: Tensor
+    norm: Tensor
     losses: Tensor
     mean: Tensor
     mass: Tensor
 
-    def split(self, length: int) -> "list[_Rows]":
+    def split(self, length: int) -> "list[Rows]":
         """Return views of this many rows each."""
-        return [_Rows(*views) for views in zip(*(each.split(length) for each in self), strict=True)]
+        return [Rows(*views) for views in zip(*(each.split(length) for each in self), strict=True)]
+
+    def times(self, factor: Tensor | float) -> "Rows":
+        """Return the rows whose gradient is multiplied by this."""
+        return self._replace(base=self.base * factor, softmax=self.softmax * factor, numbers=self.numbers * factor)
 
 
 def fast_loss(
@@ -143,6 +156,7 @@ def fast_loss(
     given: dict[str, Any],
     total_of: Callable[[Tensor, Tensor], Tensor],
     inplace: bool,
+    kernel: Any,
 ) -> _Sums:
     """Return the total with its graph, and the weighted sums of base and number losses without one, () each.
 
@@ -152,6 +166,8 @@ def fast_loss(
         given: The arguments number_vocab, ignore_index and reduction="none" of the number losses.
         total_of: Returns the total of the two sums, in which it is linear.
         inplace: Write the gradient over the logits.
+        kernel: The module ``ntl.losses.kernel``, to compute the passes by Triton. The gradient with respect to logits
+            is then written in the backward pass, by which it is multiplied before it is rounded.
 
     Raises:
         IndexError: A label is not a token id. On a GPU nothing is checked, as this would synchronise with the host.
@@ -169,7 +185,8 @@ def fast_loss(
     base_N1 = (base_scale * (counted_N if base_weights is None else base_weights.flatten())).unsqueeze(1)
     zeros_N1, zeros_NK = torch.zeros_like(base_N1), base_N1.new_zeros(len(base_N1), len(vocab.token_ids))
     columns = labels_N.unsqueeze(1), counted_N.unsqueeze(1), base_N1, base_N1
-    rows = _Rows(*columns, numbers=zeros_NK, losses=zeros_N1.clone(), mean=zeros_N1.clone(), mass=zeros_NK[:, :0])
+    written = {"norm": base_N1.new_zeros(len(base_N1), 2), "mass": zeros_NK[:, :0]}
+    rows = Rows(*columns, numbers=zeros_NK, losses=zeros_N1.clone(), mean=zeros_N1.clone(), **written)
 
     kept: Tensor | None = None
     leaves: list[Any] = [inputs_N]
@@ -182,26 +199,33 @@ def fast_loss(
             kept = counted_N.nonzero().squeeze(1)  # the logits of other rows are not computed
         leaves = [inputs_N if kept is None else inputs_N.index_select(0, kept), head.weight, head.bias]
     needed = [torch.is_grad_enabled() and leaf is not None and leaf.requires_grad for leaf in leaves]
-    leaf_C = leaves[0].detach()
+    leaf_C, later = leaves[0].detach(), kernel if head is None else None
+    if later and leaf_C.stride(-1) != 1:
+        leaf_C = leaf_C.contiguous()
 
-    def run(rows: _Rows, needed: list[bool]) -> _Gradients:
+    def run(rows: Rows, needed: list[bool]) -> _Gradients:
+        if later:
+            later.launch(later.statistics, leaf_C, leaf_C, rows, vocab.token_ids, terms.smoothing)
+            return []
         if head is None:
             return [_of_logits(leaf_C, rows, vocab.token_ids, terms.smoothing, needed[0], inplace)]
-        own = rows if kept is None else _Rows(*(each[kept] for each in rows))
-        found = _of_hidden(leaf_C, head, own, vocab.token_ids, terms.smoothing, needed)
+        own = rows if kept is None else Rows(*(each[kept] for each in rows))
+        found = _of_hidden(leaf_C, head, own, vocab.token_ids, terms.smoothing, needed, kernel)
         for written, part in zip(rows[-3:], own[-3:], strict=True):
             written.copy_(part) if kept is None else written.index_copy_(0, kept, part)
         return found
 
     def compute() -> tuple[_Sums, _Gradients]:
-        own, mass_MK = rows, None
+        own = rows
         index, counts_M = number_index(labels, vocab, given["ignore_index"])
         flat_M = torch.arange(len(inputs_N), device=device)
         flat_M = flat_M if index is None else flat_M.view_as(labels)[index]
         with torch.no_grad():
             if terms.whole:  # the gradient with respect to the log-sum-exp has to be known before that to the logits
-                run(rows._replace(mass=(mass_NK := torch.zeros_like(zeros_NK))), [False] * len(needed))
-                mass_MK = mass_NK[flat_M]
+                own = rows._replace(mass=torch.zeros_like(zeros_NK))
+            if terms.whole or later:
+                run(own, [False] * len(needed))
+            mass_MK = own.mass[flat_M] if terms.whole else None
             if head is None:
                 picked_MK = inputs_N[flat_M.unsqueeze(1), vocab.token_ids]
             else:
@@ -224,14 +248,17 @@ def fast_loss(
             softmax_N1 = base_N1.index_add(0, flat_M, -of_log[0]) if of_log else base_N1
             own = rows._replace(numbers=zeros_NK.index_put((flat_M,), patch_MK), softmax=softmax_N1)
         with torch.no_grad():
-            gradients = run(own, needed)
+            saved = [leaf_C, *own] if later else run(own, needed)
             losses_N1 = rows.losses - terms.smoothing * rows.mean - target_N1
             losses_N1 = rows.losses.where(rows.losses.isinf(), losses_N1).where(rows.counted, 0.0)
             base_sum = weighted(losses_N1.view_as(labels), base_weights).sum()
-            return (total_of(base_sum, number_sum), base_sum, number_sum.detach()), gradients
+            return (total_of(base_sum, number_sum), base_sum, number_sum.detach()), saved
 
+    gradients: Any = partial(_scaled, dtypes=[None if leaf is None else leaf.dtype for leaf in leaves])
+    if later:
+        gradients = partial(later.written, token_ids=vocab.token_ids, smoothing=terms.smoothing, inplace=inplace)
     with nullcontext() if head is None else torch.autocast(device.type, enabled=False):
-        return _Total.apply(compute, *leaves) if any(needed) else compute()[0]
+        return _Total.apply(compute, gradients, *leaves) if any(needed) else compute()[0]
 
 
 def _target_part(numbers: NumberRows, target_MK: Tensor | None) -> Tensor:
@@ -246,7 +273,7 @@ def _target_part(numbers: NumberRows, target_MK: Tensor | None) -> Tensor:
 
 def _of_logits(
     logits_CV: Tensor,
-    rows: _Rows,
+    rows: Rows,
     token_ids: Tensor,
     smoothing: float,
     needed: bool,
@@ -310,42 +337,53 @@ def _of_logits(
 
 
 def _of_hidden(
-    hidden_CD: Tensor, head: LMHead, rows: _Rows, token_ids: Tensor, smoothing: float, needed: list[bool]
+    hidden_CD: Tensor, head: LMHead, rows: Rows, token_ids: Tensor, smoothing: float, needed: list[bool], kernel: Any
 ) -> _Gradients:
     """Write the losses of the rows; return the gradients of hidden states, weight and bias, None for those not needed.
 
     Those of weight and bias are accumulated in float32 if the inputs are in half precision.
     """
-    weight, bias, dtype = head.weight.detach(), head.bias, rows.base.dtype
+    weight, dtype = head.weight.detach(), rows.base.dtype
+    bias = None if head.bias is None else head.bias.detach()
     hidden_grad = torch.empty_like(hidden_CD) if needed[0] else None
     in_place = dtype == hidden_CD.dtype and len(hidden_CD) > 0  # the first chunk is written, not added to zeros
     fresh = torch.empty_like if in_place else torch.zeros_like
     weight_grad = fresh(weight, dtype=dtype) if needed[1] else None
     bias_grad = torch.zeros_like(bias, dtype=dtype) if bias is not None and needed[2] else None
-    step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
-    largest = None  # of the gradient: float16 cannot represent one that is divided by many rows
+    if kernel is None:
+        step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
+    else:
+        step = max(64, kernel.cache_bytes(weight.device) // (len(weight) * weight.itemsize))
+    largest = 1.0  # of the gradient: float16 cannot represent one that is divided by many rows
     if hidden_CD.dtype == torch.float16 and len(hidden_CD):
         coefficients = torch.cat([rows.base, rows.softmax, rows.numbers], -1)
         largest = coefficients.abs().amax().clamp(min=torch.finfo(dtype).tiny)
+    rows = rows.times(head.scale / largest)
+    # One buffer for all chunks: page faults of fresh memory take as long as the pass over the logits.
+    buffer_BV = hidden_CD.new_empty((min(step, len(hidden_CD)), len(weight)))
     for place, own in enumerate(rows.split(step) if len(hidden_CD) else []):
         chunk = slice(place * step, (place + 1) * step)
-        logits_BV = head.logits(hidden_CD[chunk])
-        _of_logits(logits_BV, own, token_ids, smoothing, any(needed), True, head.cap)
-        if not any(needed):
-            continue
-        gradient_BV = logits_BV.mul_(head.scale) if head.scale != 1 else logits_BV
+        hidden_BD, gradient_BV = hidden_CD[chunk], buffer_BV[: len(own.labels)]
+        if bias is None:
+            torch.mm(hidden_BD, weight.t(), out=gradient_BV)
+        else:
+            torch.addmm(bias, hidden_BD, weight.t(), out=gradient_BV)
+        if kernel is None:
+            logits_BV = head.of_product(gradient_BV)
+            _of_logits(logits_BV, own, token_ids, smoothing, any(needed), True, head.cap)
+            if logits_BV is not gradient_BV:
+                gradient_BV.copy_(logits_BV)
+            del logits_BV  # frees it before the next chunk is computed
+        else:
+            kernel.of_chunk(gradient_BV, own, token_ids, smoothing, head, any(needed))
         if bias_grad is not None:
-            bias_grad += gradient_BV.sum(0)
-        gradient_BV = (gradient_BV if largest is None else gradient_BV.div_(largest)).to(hidden_CD.dtype)
+            bias_grad += gradient_BV.sum(0, dtype=dtype)
         if hidden_grad is not None:
             torch.mm(gradient_BV, weight, out=hidden_grad[chunk])
         if weight_grad is not None and in_place:
-            weight_grad.addmm_(gradient_BV.t(), hidden_CD[chunk], beta=min(place, 1))
+            weight_grad.addmm_(gradient_BV.t(), hidden_BD, beta=min(place, 1))
         elif weight_grad is not None:
-            weight_grad += gradient_BV.t() @ hidden_CD[chunk]
-        del logits_BV, gradient_BV  # frees them before the next chunk is computed
+            weight_grad += gradient_BV.t() @ hidden_BD
     kept = _kept_dtype(hidden_CD.dtype)
-    found = [None if each is None else each.to(kept) for each in (hidden_grad, weight_grad, bias_grad)]
-    if largest is not None:
-        found[:2] = [None if each is None else each.mul_(largest) for each in found[:2]]
-    return found
+    found = (None if each is None else each.to(kept) for each in (hidden_grad, weight_grad, bias_grad))
+    return [each if each is None or largest == 1.0 else each.mul_(largest) for each in found]

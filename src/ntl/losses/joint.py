@@ -1,11 +1,13 @@
 """Cross-entropy and number losses as one function, of logits or of hidden states.
 
 It is computed in one of two ways that agree. "reference" calls the functions of this package one by one, and autograd
-computes the gradient. "fused" and "linear" compute the gradient together with the loss (`ntl.losses.fast`).
+computes the gradient. "fused", "linear" and "triton" compute the gradient together with the loss (`ntl.losses.fast`).
 """
 
+import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ from ntl.numbers import NumberVocabulary
 # The vocabulary size from which on "fused" is faster on a CPU: the two are even at 1,024, and at 4,096 "fused" takes
 # 0.6 to 0.7 of the time of "reference".
 FASTER_FROM = 2048
+# The GPUs, by the first number of their compute capability, of which results/benchmarks/kernels_gpu.csv has times.
+TIMED: frozenset[int] = frozenset()
 
 
 def ce_ntl(
@@ -72,7 +76,8 @@ def ce_ntl(
             two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take one alone.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
             size of the logits, the gradient included, and has no second derivative; it has every kind but "emo".
-            "auto" takes the one that was measured to be faster. Both return the same values up to rounding.
+            "triton" is the same by kernels of a GPU. "auto" takes the one that was measured to be fastest. All return
+            the same values up to rounding.
         inplace: Write the gradient over the logits, which must not be read afterwards.
         head: With it, ``logits`` are the hidden states (..., D) that it reads; see `linear_ce_ntl`.
         options: The options of the kind, which are the keyword arguments of its function, such as label_smoothing (CE).
@@ -112,8 +117,10 @@ def ce_ntl(
     def total_of(base: Tensor, number: Tensor) -> Tensor:
         return total_loss(base, number, over[0], over[1], terms.weight)
 
-    if _is_fast(implementation, terms, inputs, head, inplace, reduction):
-        total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
+    chosen = _chosen(implementation, terms, inputs, head, inplace, reduction)
+    if chosen != "reference":
+        kernel = triton_kernel(inputs.device) if chosen == "triton" else None
+        total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace, kernel)
     else:
         logits = inputs if head is None else head.logits(inputs)
         of_base, of_number = weights or (None, None)
@@ -175,7 +182,7 @@ def linear_ce_ntl(
         labels: (...).
         bias: (V,).
         arguments: Those of `ce_ntl`, except inplace. The implementation "reference" computes all logits at once;
-            "fused" and "linear" are the same here.
+            "fused" and "linear" are the same here, and "triton" is by kernels of a GPU.
     """
     head = LMHead(lm_head_weight, bias, logit_scale, softcap)
     return ce_ntl(hidden_states, labels, number_vocab, head=head, **arguments)
@@ -198,28 +205,66 @@ def linear_number_rows(
     return rows_of(head.logits(hidden_ND, number_vocab.token_ids), labels, number_vocab, index, counts_N)
 
 
-def _is_fast(
+def triton_kernel(device: torch.device | None) -> ModuleType:
+    """Return the module `ntl.losses.kernel`. Raises ValueError if its kernels cannot compute, or not on the device."""
+    name = "implementation='triton'"
+    try:
+        from ntl.losses import kernel
+    except ImportError as error:
+        raise ValueError(f"{name} needs the package triton ({error}): pip install triton, or take 'fused'") from None
+    if device is not None and device.type != "cuda" and not kernel.INTERPRETED:
+        raise ValueError(
+            f"{name} computes on a GPU, not on a {device.type}: take 'fused', or for tests, which are slow, "
+            "set TRITON_INTERPRET=1 in the environment before Python starts"
+        )
+    return kernel
+
+
+@cache
+def is_timed(device: torch.device) -> bool:
+    """Return whether the kernels were measured on this family of GPUs, and run. A warning says why they do not."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] not in TIMED:
+        return False
+    try:
+        triton_kernel(device)
+        leaf = torch.zeros(1, 1, device=device, requires_grad=True)
+        vocab = NumberVocabulary.from_values(torch.zeros(1)).to(device)
+        ce_ntl(leaf, vocab.token_ids, vocab, implementation="triton").total.backward()
+    except Exception as error:
+        line = str(error).partition("\n")[0]
+        warnings.warn(f"implementation='auto' does without 'triton', which fails here: {line}", stacklevel=2)
+        return False
+    return True
+
+
+def _chosen(
     implementation: str, terms: Terms, inputs: Tensor, head: LMHead | None, inplace: bool, reduction: str
-) -> bool:
+) -> str:
+    """Return "reference", "fused", which is also that of hidden states, or "triton"."""
     chosen = checked_implementation(implementation)
     if chosen == "linear" and head is None:
         raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
-    if (chosen in ("fused", "linear") or inplace) and not terms.knows:
-        how = "implementation='fused', 'linear' and inplace=True"
+    if (chosen in ("fused", "linear", "triton") or inplace) and not terms.knows:
+        how = "implementation='fused', 'triton', 'linear' and inplace=True"
         raise ValueError(f"{how} are for the kinds {fast_kinds()}; take 'reference', not in place")
     if inplace:
         if chosen == "reference" or reduction == "none" or head is not None:
             raise ValueError("inplace=True needs implementation='fused', logits, and the reduction 'mean' or 'sum'")
         if not inputs.is_contiguous():
             raise ValueError("inplace=True needs contiguous logits: shift the labels, not the logits")
-        if inputs.dtype == torch.float16:
+        if inputs.dtype == torch.float16 and chosen != "triton":
             raise ValueError("inplace=True: an unscaled gradient underflows in float16; use bfloat16 or float32")
     if reduction == "none":  # a gradient per position would need a pass of its own
-        return False
+        return "reference"
+    if chosen != "auto":
+        return chosen.replace("linear", "fused")
+    is_compiling = torch.compiler.is_compiling()
+    if terms.knows and not is_compiling and is_timed(inputs.device):
+        return "triton"
     width = inputs.shape[-1] if head is None else len(head.weight)
-    from_hidden = head is not None and inputs.device.type != "cpu" and not torch.compiler.is_compiling()
+    from_hidden = head is not None and inputs.device.type != "cpu" and not is_compiling
     faster = inplace or from_hidden or is_faster(inputs.device, width)  # all logits at once are large
-    return terms.knows and faster if chosen == "auto" else chosen != "reference"
+    return "fused" if terms.knows and faster else "reference"
 
 
 # Done on import and not in ``ce_ntl``, because torch.compile cannot trace imports.

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntl.losses.joint import ce_ntl, linear_ce_ntl
+from ntl.losses.joint import ce_ntl, linear_ce_ntl, triton_kernel
 from ntl.losses.registry import Terms, kinds, moved, named
 from ntl.losses.rows import LOSS_WEIGHTS, check_labels, check_vocabulary, checked_weights
 from ntl.losses.sums import JointLoss, SumCount
@@ -317,7 +317,10 @@ class NumberTokenLoss(nn.Module):
         labels = self.token_ids[:1].repeat(1, 2)
         width = self.vocab_size or max(self.min_logits, len(self.options.get("embedding", ())))
         logits = self.token_values.new_zeros(*labels.shape, width)
-        ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
+        arguments = self._arguments(labels)
+        if self.implementation == "triton" and triton_kernel(None) and not logits.is_cuda:
+            arguments["implementation"] = "fused"  # it will be moved to the GPU
+        ce_ntl(logits, inplace=self.inplace, **arguments)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}

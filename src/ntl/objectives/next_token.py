@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.losses import JointLoss, NumberTokenLoss, ntl_was, squashed_cost
-from ntl.losses.joint import is_faster, linear_number_rows, summed
+from ntl.losses.joint import is_faster, linear_number_rows, summed, triton_kernel
 from ntl.losses.registry import named
 from ntl.losses.rows import IGNORE_INDEX, LOSS_WEIGHTS, checked_weights, number_rows
 from ntl.losses.sums import SumCount, diagnostic_sums, mean
@@ -97,6 +97,11 @@ class NextToken(nn.Module):
         return joint._replace(total=total, aux_sum=aux_sum.detach())
 
     def implementation(self, device: torch.device) -> str:
+        if self.chosen == "triton":
+            try:
+                triton_kernel(device)
+            except ValueError as error:
+                raise UserError(f"loss.{error}.") from error
         if self.chosen != "auto":
             return self.chosen
         if self._automatic is None:
