@@ -212,6 +212,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "regressor.py": "train",
     "evaluation/compare.py": "report",
+    "losses/kernel.py": "dev",  # and with a CUDA build of torch
     "models/lora.py": "lora",
     "config/model.py": "gguf",
     "config/composition.py": "slurm",
