@@ -92,7 +92,7 @@ def test_every_kind_is_there_with_its_function_and_options() -> None:
 def test_the_blocks_of_the_readme_train_and_read(names: dict[str, Any]) -> None:
     given = {"max_steps": 1, "report_to": "none", "save_strategy": "no", "use_cpu": True}
     names["arguments"] = names["TrainingArguments"](f"{names['folder'].name}/readme", **given)
-    code, reads = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    code, reads, regressor = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     folder = f"{names['folder'].name}/model"
     for part in (names["model"], names["tokenizer"]):
         part.save_pretrained(folder)
@@ -109,6 +109,11 @@ def test_the_blocks_of_the_readme_train_and_read(names: dict[str, Any]) -> None:
     assert found["trainer"].state.global_step == 1
     assert {label for row in found["data"] for label in row["labels"]} > {-100, found["tokenizer"].eos_token_id}
     run(reads, found)
+    settings = '"data/weights/smollm2_135m", epochs=3'
+    assert settings in regressor
+    rows = {"texts": [f"{n} rooms" for n in range(40)], "y": [*range(40)], "new": ["7 rooms", "12 rooms"]}
+    run(regressor.replace(settings, '"tiny", max_steps=2, validation=0.25'), rows)
+    assert rows["regressor"].predict(rows["new"]).shape == (2,)
 
 
 def without_dropout(model: Any) -> Any:

@@ -211,7 +211,7 @@ def triton_kernel(device: torch.device | None) -> ModuleType:
     try:
         from ntl.losses import kernel
     except ImportError as error:
-        raise ValueError(f"{name} needs the package triton ({error}): pip install triton, or take 'fused'") from None
+        raise ValueError(f"{name} needs the package triton ({error}): install it, or take 'fused'") from None
     if device is not None and device.type != "cuda" and not kernel.INTERPRETED:
         raise ValueError(
             f"{name} computes on a GPU, not on a {device.type}: take 'fused', or for tests, which are slow, "
