@@ -75,7 +75,7 @@ def different(runs: Sequence[Run]) -> list[Run]:
     return [*{run.id: run for run in found.values()}.values()]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_every_table(data_root: Path, tmp_path: Path) -> None:
     """With tiny models, at the paper's scale where the table has it."""
