@@ -137,12 +137,22 @@ def test_bad_input_is_a_value_error() -> None:
     for X, wrong, message in inputs:
         with pytest.raises(ValueError, match=message):
             steps(1).fit(X, wrong)
-    wrong_settings = [("read", "mode"), ("scale", "sqrt"), ("loss", "cee"), ("validation", 2.0), ("model", "./nowhere")]
+    wrong_settings = [("read", "mode"), ("scale", "sqrt"), ("loss", "cee"), ("validation", 1), ("model", "./nowhere")]
     for name, value in [*wrong_settings, ("template", "{area}"), ("settings", ["trainer.lrr=1"])]:
         with pytest.raises(ValueError):
             steps(1, **{name: value}).fit(texts, y)
     with pytest.raises(NotFittedError):
         steps(1).predict(texts)
+
+
+def test_a_fit_that_fails_leaves_no_fitted_estimator() -> None:
+    texts, y = flats(30)
+    model = steps(1).fit(texts, y)
+    with pytest.raises(ValueError):
+        model.set_params(loss="cee").fit(texts, 1000 * y)
+    for call in (model.predict, model.distribution, model.sample):
+        with pytest.raises(NotFittedError):
+            call(texts)
 
 
 def test_thirty_rows_of_columns_are_enough_but_for_an_interval() -> None:

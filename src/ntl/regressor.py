@@ -99,17 +99,18 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on texts (n,) and numbers (n,) or (n, k), choose the step and the reading, calibrate intervals."""
+        self.__dict__ = {name: each for name, each in vars(self).items() if name[-1] != "_"}  # a fit that fails is none
         y = check_array(y, ensure_2d=False, dtype="float64", ensure_min_samples=2, input_name="y")
         check_consistent_length(X, y)
         columns = map(str, X.columns) if isinstance(X, pd.DataFrame) else ["text"]
         self.columns_ = [*dict.fromkeys(filter(None, COLUMN.findall(self.template)))] or [*columns]
-        texts, y_NK = np.array(self._texts(X), dtype=object), y.reshape(len(y), -1)
+        texts, y_NK = np.array(self._texts(X, "columns_"), dtype=object), y.reshape(len(y), -1)
         self.numeral_, self.n_outputs_ = Numeral.of(y_NK, self.decimals, self.scale), y_NK.shape[1]
         self.middle_ = np.median(self.numeral_.write(y_NK), axis=0)
         answers = self.numeral_.texts(y_NK)
         self.longest_ = max(map(len, answers)) + 10  # as in train.py, ten tokens more than the longest answer
         lines = [json.dumps({"question": a, "answer": b}) + "\n" for a, b in zip(texts, answers, strict=True)]
-        share = min(self.validation, VALIDATION_TEXTS / len({*texts}))
+        share = min(float(self.validation), VALIDATION_TEXTS / len({*texts}))
         split = GroupShuffleSplit(1, test_size=share, random_state=self.seed).split(texts, groups=texts)
         train_rows, validation_rows = map(np.sort, next(split))
         self.n_validation_ = len({*texts[validation_rows]})
@@ -246,9 +247,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
             print("Ridge regression on characters has less error: the language model adds nothing yet.")
         return table, draw(y, self.numeral_.read(written), ends.get(interval), curve)
 
-    def _texts(self, X: Any) -> list[str]:
+    def _texts(self, X: Any, needed: str = "reading_") -> list[str]:
         """One text for each row. ValueError: other columns than in fit, or a row without text."""
-        check_is_fitted(self, "columns_")
+        check_is_fitted(self, needed)
         if isinstance(X, pd.DataFrame):
             frame = X.rename(columns=str)
         else:
@@ -325,7 +326,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def save(self, folder: str | Path) -> None:
         """Write a fitted model to a folder that transformers loads, too: weights, tokenizer and regressor.json."""
-        check_is_fitted(self)
+        check_is_fitted(self, "reading_")
         params = {**self.get_params(deep=False), "folder": None}
         params["model"] = str(self.model if isinstance(self.model, str | Path) else folder)
         stored = {"params": params, "state": {name: getattr(self, name) for name in STATE}}
