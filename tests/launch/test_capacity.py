@@ -89,6 +89,12 @@ def test_activations_are_those_of_training(shape: list[str], bf16: bool, checkpo
     assert expected == pytest.approx(peak if checkpointing else after, rel=0.15)
 
 
+@pytest.fixture(autouse=True)
+def nothing_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths would be those of what data/ has prepared."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_state_and_logits_as_counted_by_hand() -> None:
     weights = 256 * 64 + 128 * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64  # tokens, positions, layers, last norm
     adapter = compose(["model=gpt2_tiny"])
