@@ -177,12 +177,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         rates, failed = rehearse([*every.values()], launch, settings["outputs"].parent, **how)
     if is_priced:
         print(dry_run(demanded, measured, chosen.gpu or "h100", rates if chosen.measure else None))
-    elif is_rehearsed:
-        pass
-    elif runs := to_make(run for demand in demanded for run in demand.missing):
-        print(job_scripts(runs, launcher, hydra))
-    else:
-        print("# All runs are made: nothing would be submitted.")
+    elif not is_rehearsed:
+        runs = to_make(run for demand in demanded for run in demand.missing)
+        print(job_scripts(runs, launcher, hydra) if runs else "# All runs are made: nothing would be submitted.")
     return int(failed > 0)
 
 

@@ -223,8 +223,8 @@ def lengths(config: Config) -> Lengths:
     each = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
     found = []
     rows = Rows(prepared.folder / "train.jsonl")
-    for index in range(min(len(rows), SAMPLE)):
-        texts = rows[index]["question"], rows[index]["answer"]
+    for row in map(rows.__getitem__, range(min(len(rows), SAMPLE))):
+        texts = row["question"], row["answer"]
         digits = [sum(map(str.isdigit, text)) for text in texts]
         sizes = [count + -(-(len(text) - count) // each) for text, count in zip(texts, digits, strict=True)]
         read = min(sizes[0], limit)
