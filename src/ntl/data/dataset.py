@@ -17,7 +17,7 @@ from ntl.config.composition import schemas
 from ntl.config.folders import literal
 from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.root import DatasetConfig
-from ntl.config.settings import nearest, setting, text_of
+from ntl.config.settings import Rule, nearest, setting, text_of
 from ntl.data import raw
 from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
@@ -27,7 +27,6 @@ PLAIN_NUMBERS = "plain"
 CODE = "original code"
 # The files of the package's own data sets; their classes have a ``version``.
 VERSIONED = ("file", "generated", "mathematics", "multiplication", "noisy_numbers", "official")
-Condition = tuple[str, Any, str]  # names of settings, whether they break it, and the line that says so
 SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
@@ -94,18 +93,17 @@ class TextDataset(DatasetConfig, ABC):
         """The splits that are to be made: all but for ``alone``."""
         return (self.only,) if self.only else self.all_splits
 
-    def conditions(self) -> Iterator[Condition]:
-        """What limits and choices cannot say of its own settings."""
+    def conditions(self) -> Iterator[Rule]:
+        """Where its own settings do not fit each other: `Schema.rules` of a data set alone, without a config."""
         return iter(())
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
         if self._target_ != (own := f"{type(self).__module__}.{type(self).__qualname__}"):
             raise UserError(f"dataset._target_={self._target_}: write {own}, the class that has these settings.")
-        for names, is_broken, line in self.conditions():
-            if is_broken:
-                given = " ".join(f"dataset.{name}={text_of(attrgetter(name)(self))}" for name in names.split())
-                raise UserError(f"{given}: {line}")
+        for names, line in self.conditions():
+            given = (f"dataset{name}={text_of(attrgetter(name[1:])(self))}" for name in names.split())
+            raise UserError(f"{' '.join(given)}: {line}")
 
     @abstractmethod
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:

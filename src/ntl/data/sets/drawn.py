@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ntl.config.settings import setting, text_of
-from ntl.data.dataset import Condition, Log, Material, Row, TextDataset, numbered, rows
+from ntl.config.settings import Rule, setting, text_of
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
 from ntl.system.errors import UserError
 
 # Draws until a row counts as not to be found.
@@ -84,16 +84,18 @@ class Generated(TextDataset):
             yield row
 
 
-def different(data: TextDataset, name: str, least: int, most: int, step: int = 1) -> Condition:
+def different(data: TextDataset, name: str, least: int, most: int, step: int = 1) -> Iterator[Rule]:
     """The rule that a list has different multiples of ``step`` within the limits, at least one."""
     values = getattr(data, name)
     fits = 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
     kind = f"multiples of {step}" if step > 1 else "whole numbers"
-    return name, not fits, f"must be different {kind} of {least} to {most:,}, at least one."
+    if not fits:
+        yield f".{name}", f"must be different {kind} of {least} to {most:,}, at least one."
 
 
-def above(data: TextDataset, further: str, known: str) -> Condition:
+def above(data: TextDataset, further: str, known: str) -> Iterator[Rule]:
     """The rule that a number or a list of extrapolation is above that of training."""
     given = getattr(data, known)
-    line = f"must be above dataset.{known}={text_of(given)}, or extrapolation would test what was trained."
-    return further, np.min(getattr(data, further)) <= np.max(given), line
+    if np.min(getattr(data, further)) <= np.max(given):
+        line = f"must be above dataset.{known}={text_of(given)}, or extrapolation would test what was trained."
+        yield f".{further}", line

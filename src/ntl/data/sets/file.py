@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ntl.config.settings import setting
+from ntl.config.settings import Rule, setting
 from ntl.config.validation import LISTS, NUMERIC
-from ntl.data.dataset import PLAIN_NUMBERS, Condition, Row
+from ntl.data.dataset import PLAIN_NUMBERS, Row
 from ntl.data.raw import read_text
 from ntl.data.sets.own import PLAIN_TEXT, Own, Told
 from ntl.data.tables import SUFFIXES, Table, suffix_of
@@ -50,18 +50,17 @@ class File(Own):
     )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         yield from super().conditions()
-        known = (*NUMERIC, LISTS, "text")
-        line = f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
-        yield "answers", self.answers not in known, line
-        rewrites = self.number_format != PLAIN_NUMBERS
-        line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
-        yield "number_format answers", rewrites and self.answers != "number", line
-        line = "it names no column, so that all questions are equal; write {COLUMN} in it."
-        yield "template", not self.asked, line
-        both = self.template and self.question != "question"
-        yield "template question", both, "the template is the question; leave one out."
+        if self.answers not in (known := (*NUMERIC, LISTS, "text")):
+            yield ".answers", f"choose one of {', '.join(known)}; text without answers is read by dataset=text."
+        if self.number_format != PLAIN_NUMBERS and self.answers != "number":
+            line = "an answer that is no number alone is kept as it stands; leave dataset.number_format out."
+            yield ".number_format .answers", line
+        if not self.asked:
+            yield ".template", "it names no column, so that all questions are equal; write {COLUMN} in it."
+        if self.template and self.question != "question":
+            yield ".template .question", "the template is the question; leave one out."
 
     @property
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -216,13 +215,16 @@ class Text(Own):
         choices=("paragraph", "line", "file"),
     )
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         yield from super().conditions()
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
-        yield "answers", self.answers != "none", "plain text has no answers; leave it out."
-        yield "column", all(plain) and self.column != "text", "a text file has no columns; leave it out."
-        line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, other rows are documents; leave it out."
-        yield "documents", not any(plain) and self.documents != "paragraph", line
+        if self.answers != "none":
+            yield ".answers", "plain text has no answers; leave it out."
+        if all(plain) and self.column != "text":
+            yield ".column", "a text file has no columns; leave it out."
+        if not any(plain) and self.documents != "paragraph":
+            line = f"only text files ({', '.join(PLAIN_TEXT)}) are divided, other rows are documents; leave it out."
+            yield ".documents", line
 
     def columns(self, names: Sequence[str]) -> list[str]:
         return [self.column, *([self.weight] if self.weight else [])]

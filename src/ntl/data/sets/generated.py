@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import yaml
 
-from ntl.config.settings import setting
-from ntl.data.dataset import Condition, Row, rows, words
+from ntl.config.settings import Rule, setting
+from ntl.data.dataset import Row, rows, words
 from ntl.data.sets.drawn import Generated, above, different, drawn_on, side_of
 
 SENTENCE_WORDS = 8  # of every sentence of a needle's text
@@ -57,8 +57,8 @@ class PolynomialArithmetic(Generated):
     max_operations: int = setting(5, "The most operations of training.", origin="Gloeckle et al. (2024)", min=1, max=50)
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
-    def conditions(self) -> Iterator[Condition]:
-        yield above(self, "extrapolate_operations", "max_operations")
+    def conditions(self) -> Iterator[Rule]:
+        return above(self, "extrapolate_operations", "max_operations")
 
     def cells(self, split: str) -> range:
         most = self.max_operations
@@ -136,9 +136,10 @@ class StarGraph(Generated):
     nodes: int = setting(50, "Labels that nodes are drawn from.", origin=STAR, min=3)
     test_rows: int = rows(10_000, "Rows of the test.")
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         needed, paths = 1 + self.degree * (self.path_length - 1), f"{self.degree} paths of {self.path_length} nodes"
-        yield "nodes", needed > self.nodes, f"{paths} need {needed} labels; raise it."
+        if needed > self.nodes:
+            yield ".nodes", f"{paths} need {needed} labels; raise it."
 
     def cells(self, split: str) -> list[None]:
         return [None]
@@ -263,12 +264,12 @@ class Recall(Generated):
     depths: list[int] = setting(lambda: [0, 25, 50, 75, 100], "How far into a test the number asked for stands.", "%")
     test_rows: int = rows(200, "Rows of each depth at each length.")
 
-    def conditions(self) -> Iterator[Condition]:
-        yield different(self, "depths", 0, 100)
+    def conditions(self) -> Iterator[Rule]:
+        yield from different(self, "depths", 0, 100)
         further, most, step = f"extrapolate_{self.length}", self.longest, self.multiple_of
-        yield different(self, self.length, step, most, step)
-        yield different(self, further, step, most, step)
-        yield above(self, further, self.length)
+        yield from different(self, self.length, step, most, step)
+        yield from different(self, further, step, most, step)
+        yield from above(self, further, self.length)
 
     def cells(self, split: str) -> list[Place]:
         depths = self.depths if split in self.test_splits else [None]
@@ -322,11 +323,12 @@ class Needle(Recall):
     lengths: list[int] = setting(lambda: [128, 256, 512, 1024], "Lengths of training, multiples of 8.", "words")
     extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", "words")
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         yield from super().conditions()
         sentences = (shortest := min(self.lengths)) // SENTENCE_WORDS
-        line = f"{shortest} words are {sentences} sentences, too few for the question and all keys; lower dataset.keys."
-        yield "lengths keys", sentences <= self.keys, line
+        if sentences <= self.keys:
+            few = f"{shortest} words are {sentences} sentences, too few for the question and all keys"
+            yield ".lengths .keys", f"{few}; lower dataset.keys."
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
         slots = cell.length // SENTENCE_WORDS - 1

@@ -33,9 +33,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from ntl.config.settings import setting
+from ntl.config.settings import Rule, setting
 from ntl.data import raw
-from ntl.data.dataset import CODE, SEED, Condition, Log, Material, Row, TextDataset, numbered, rows, words
+from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
@@ -275,10 +275,11 @@ class Mathematics(DeepMind):
     seed: int = setting(0, SEED)
     allow_generation: bool = setting(False, "Allow hours of generating where the official release is not available.")
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         rows, held_out, _ = self.counts()
         split = "validation" if rows else "training"
-        yield "train_share rows_per_file", not (rows and held_out), f"leaves no row for {split}."
+        if not (rows and held_out):
+            yield ".train_share .rows_per_file", f"leaves no row for {split}."
 
     def counts(self) -> tuple[int, int, int]:
         # Rounded first: 0.98 x 1000 must be 980 whatever the float says.

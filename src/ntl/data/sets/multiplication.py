@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config.settings import setting
-from ntl.data.dataset import SEED, Condition, Log, Material, Row, TextDataset, numbered, rows
+from ntl.config.settings import Rule, setting
+from ntl.data.dataset import SEED, Log, Material, Row, TextDataset, numbered, rows
 from ntl.data.sets.drawn import above
 
 Cell = tuple[int, int]
@@ -54,17 +54,19 @@ class Multiplication(TextDataset):
         max=3,
     )
 
-    def conditions(self) -> Iterator[Condition]:
+    def conditions(self) -> Iterator[Rule]:
         if self.exhaustive_digits:
             asked = self.train_rows + self.validation_rows + self.test_rows_per_cell
             pairs = (9 * 10 ** (self.exhaustive_digits - 1)) ** 2
-            line = f"there are {pairs} pairs, and all splits ask for {asked}; lower train_rows."
-            yield "exhaustive_digits", asked > pairs, line
+            if asked > pairs:
+                line = f"there are {pairs} pairs, and all splits ask for {asked}; lower train_rows."
+                yield ".exhaustive_digits", line
         else:
-            yield above(self, "extrapolate_digits", "max_digits")
+            yield from above(self, "extrapolate_digits", "max_digits")
             digits = range(1, self.max_digits + 1)
             most = sum(portion(cell, self.test_share / 2) for cell in product(digits, digits))
-            yield "validation_rows", self.validation_rows > most, f"these cells hold at most {most} for validation."
+            if self.validation_rows > most:
+                yield ".validation_rows", f"these cells hold at most {most} for validation."
 
     @property
     def all_splits(self) -> tuple[str, ...]:

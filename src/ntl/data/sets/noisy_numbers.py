@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config.settings import setting
-from ntl.data.dataset import SEED, Condition, Log, Material, TextDataset, numbered, rows
+from ntl.config.settings import Rule, setting
+from ntl.data.dataset import SEED, Log, Material, TextDataset, numbered, rows
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
 A_VALUES, DIGITS = 90, 10
@@ -41,9 +41,10 @@ class NoisyNumbers(TextDataset):
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
     seed: int = setting(0, SEED)
 
-    def conditions(self) -> Iterator[Condition]:
-        line = f"there are {PROMPTS} questions, and at most {PROMPTS // 2} are held out."
-        yield "test_rows validation_rows", self.test_rows + self.validation_rows > PROMPTS // 2, line
+    def conditions(self) -> Iterator[Rule]:
+        if self.test_rows + self.validation_rows > PROMPTS // 2:
+            line = f"there are {PROMPTS} questions, and at most {PROMPTS // 2} are held out."
+            yield ".test_rows .validation_rows", line
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""

@@ -20,8 +20,8 @@ import numpy as np
 from ntl.config.folders import check_plain
 from ntl.config.identity import find_file
 from ntl.config.model import HUB_ID
-from ntl.config.settings import nearest, setting, shorten
-from ntl.data.dataset import Condition, Log, Material, Row, TextDataset, numbered, rows
+from ntl.config.settings import Rule, nearest, setting, shorten
+from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
 from ntl.data.tables import SUFFIXES, Table, hub_tables, open_tables, suffix_of
 from ntl.data.weights import checked
 from ntl.system.errors import UserError
@@ -86,9 +86,9 @@ class Own(TextDataset):
             _check_path(name, path, data_dir, self.suffixes)
         super().check(data_dir)
 
-    def conditions(self) -> Iterator[Condition]:
-        nothing = self.splits.validation + self.splits.test >= 1
-        yield "splits.validation splits.test", nothing, "nothing is left for training; make them smaller."
+    def conditions(self) -> Iterator[Rule]:
+        if self.splits.validation + self.splits.test >= 1:
+            yield ".splits.validation .splits.test", "nothing is left for training; make them smaller."
 
     @property
     def publishable(self) -> bool:
