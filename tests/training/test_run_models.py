@@ -50,9 +50,7 @@ def make(settings: Callable[..., list[str]]) -> Callable[..., Config]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SMALL_MODELS)
-def test_interrupted_resumed_and_decoded_again(
-    model: str, make, run_interrupted, without_times, tmp_path: Path
-) -> None:
+def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted, without_times, tmp_path) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
     paths = [train(config) for config in (straight, broken)]
