@@ -93,11 +93,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("file", {"path": "a.jsonl", "number_format": "auto", "answers": "text"}, "dataset.number_format=auto "),
     ("file", {"path": "a.jsonl", "number_format": "point", "answers": "sentence"}, "dataset.number_format=point"),
     ("polynomial", {**SMALL, "extrapolate_operations": 5}, "dataset.extrapolate_operations=5: "),
-    (
-        "star_graph",
-        {"_target_": "ntl.data.sets.generated.Needle"},
-        "write ntl.data.sets.generated.StarGraph",
-    ),
+    ("star_graph", {"_target_": "ntl.data.sets.generated.Needle"}, "write ntl.data.sets.generated.StarGraph"),
     ("star_graph", {**SMALL, "nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels"),
     ("needle", {**SMALL, "keys": 6, "lengths": [48]}, "dataset.lengths=[48] dataset.keys=6: 48 words are 6 sentences"),
     ("needle", {**SMALL, "depths": [0, 101]}, "dataset.depths=[0,101]: "),
@@ -124,9 +120,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "values", "named"), SETTINGS)
-def test_a_wrong_setting_is_one_line(
-    name: str, values: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_setting_is_one_line(name: str, values: dict[str, Any], named: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").write_text("".join(f'{{"question": "{n}", "answer": {n}}}\n' for n in range(40)))
     with pytest.raises(UserError) as caught:
