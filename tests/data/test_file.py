@@ -14,6 +14,8 @@ from ntl.config import DatasetConfig, UserError, compose, run_id
 from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
+from ntl.evaluation import extract_answer
+from ntl.numbers import parse_number
 
 ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
 Row = dict[str, Any]
@@ -190,6 +192,8 @@ def test_answers_are_what_the_config_says(answers: str, mark: str, good: str, ba
     assert found.dataset.metrics == metrics
     assert pairs_of(found, "test")[0][1] == good
     jsonl(path, [*as_rows([(question, good) for question, _ in ROWS]), *as_rows([("q", bad)])])
+    if metrics == "number" and answers != "sentence":
+        assert parse_number(found.dataset.scored(good)) == extract_answer(good) is not None
     with pytest.raises(UserError, match=rf"{path}:41: "):
         prepared(tmp_path / "data", path, answers=answers, mark=mark)
     assert len(list((tmp_path / "data").glob("file-*"))) == 1

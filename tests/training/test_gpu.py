@@ -1,4 +1,4 @@
-"""Runs on a GPU: their first step is that of a CPU, and an interruption changes nothing."""
+"""Runs on a GPU: their first step is that of a CPU, an interruption changes nothing, and every choice trains."""
 
 import math
 import warnings
@@ -77,9 +77,8 @@ def test_bfloat16_trains(implementation: str, small: Callable[..., Config], tmp_
     assert half[0] == pytest.approx(exact[0], rel=1e-2)
 
 
-# ---- test_gpu_choices
+# ---- three steps of every choice in config/ and their answers; a step waits for the host as often as allowed
 
-pytestmark = pytest.mark.gpu
 RUN = ["device=cuda", "seed=1", "trainer.max_steps=3", "trainer.batch_size=4", "trainer.logging_steps=100"]
 RUN += ["trainer.save_steps=0", "tracking=none"]
 NUMBERS = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=4"]

@@ -188,6 +188,34 @@ def _example(question: list[int], answer: list[int]) -> dict[str, np.ndarray]:
     return {"question_ids": np.array(question, np.int32), "answer_ids": np.array([*answer, END], np.int32)}
 
 
+def test_copies_by_hand() -> None:
+    """An answer of three tokens has a copy, one of one token has none; with fraction 1 all of the copy is masked."""
+    for copy, tokens, ids, labels in (
+        (
+            "separate",
+            13,
+            [[5, 6, 10, 11, 12, PAD], [7, 20, PAD, PAD, PAD, PAD], [5, 6, MASK, MASK, MASK, END]],
+            [[IGNORED, 10, 11, 12, END, IGNORED], [20, END, *[IGNORED] * 4], [IGNORED, 10, 11, 12, IGNORED, IGNORED]],
+        ),
+        (
+            "concatenate",
+            14,
+            [[5, 6, 10, 11, 12, END, 5, 6, MASK, MASK, MASK, END], [7, 20, *[PAD] * 10]],
+            [[IGNORED, 10, 11, 12, END, IGNORED, IGNORED, 10, 11, 12, IGNORED, IGNORED], [20, END, *[IGNORED] * 10]],
+        ),
+    ):
+        masking = _masking(fraction=1.0, copy=copy, min_answer=1)
+        collate = training_collator(CausalCollator(PAD), masking.config)
+        batch = collate([_example([5, 6], [10, 11, 12]), _example([7], [20])])
+        assert collate.longest_input({"longest_answer": 4, "longest_example": 6}) == len(ids[0])
+        assert masking(batch, step=0, first_row=0, examples=torch.arange(2)).tolist() == [3, tokens]
+        assert {name: each.tolist() for name, each in batch.items()} == {
+            "input_ids": ids,
+            "attention_mask": [[int(token != PAD) for token in row] for row in ids],
+            "labels": labels,
+        }
+
+
 def test_fine_tuning_as_the_released_code() -> None:
     """Its rule: of an answer of more than 50 tokens max(1, int(P * n)) positions, drawn once for each example."""
     examples = [_example([5, 6], [10 + place % 20 for place in range(size)]) for size in (50, 51, 87)]

@@ -316,7 +316,7 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(small, prepared
     assert not file.exists()
 
 
-# ---- test_run_secrets
+# ---- secrets of the environment are planted, and whatever a run has written is searched
 
 PLANTED = {
     "WANDB_API_KEY": "5ec4e7" * 6 + "beef",

@@ -229,7 +229,7 @@ def test_another_precision_on_another_device_is_refused(small, run_interrupted, 
         train(config)
 
 
-# ---- test_run_data
+# ---- language modelling on plain text
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_a_constant_rate_has_a_warmup() -> None:
     assert arguments.lr_scheduler_type == "constant_with_warmup"
 
 
-# ---- test_batches
+# ---- the order of an epoch, and parts of a batch
 
 SEEDS = st.integers(0, 2**32 - 1)
 
