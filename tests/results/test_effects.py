@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ntl.results import RunRecord, write_record
-from ntl.results.effects import Effect, Outcome, beats, effect, holm, sign_flip_p
+from ntl.results.effects import Effect, Outcome, beats, effect, holm, sign_flip_p, summarize
 from ntl.results.readings import compare_readings, compare_runs, labels, show_sweep
 from ntl.results.spec import ColumnSpec
 
@@ -58,6 +58,8 @@ def test_groups_are_averaged_within_a_seed() -> None:
 
 
 def test_what_is_undefined_or_not_there() -> None:
+    summary = summarize([1.0, None, math.nan, math.inf])
+    assert (summary.n, summary.undefined, summary.mean, summary.sd) == (1, 3, 1.0, None)
     assert effect(ERROR, [seeds(1.0)], [{2: 1.0}]) is None
     for other in ((1.0, None, 1.0), (1.0, 0.0, 1.0)):  # an error of 0 has no logarithm
         undefined = found(ERROR, (1.0, 1.0, 1.0), other)
