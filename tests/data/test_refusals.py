@@ -29,6 +29,7 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.jsonl", '{"question": "a", "answer": 1, "answer": 99}', {}, "a.jsonl:1: "),
     ("a.jsonl", '{"problem": "a", "answer": 1}', {}, "a.jsonl:1: no column 'question'"),
     ("a.jsonl", '{"question": "a", "answer": null}', {}, "a.jsonl:1: 'answer'"),
+    ("a.jsonl", '{"question": "a", "answer": [1, null]}', {"answers": "numbers"}, "a.jsonl:1: 'answer'"),
     ("a.jsonl", '{"question": "a", "answer": NaN}', {}, "a.jsonl:1: 'answer'"),
     ("a.csv", 'question,answer\na,"1,5"\n', {}, "dataset.number_format=auto"),
     ("a.csv", "question;answer\na;1, 0, 4\n", {}, "dataset.answers=numbers"),
