@@ -75,14 +75,13 @@ def test_a_run_is_scored_by_what_it_chose(small, capsys: pytest.CaptureFixture[s
     others = {"digit_median", "median", "expectation", *(["greedy"] if best != "greedy" else [])}
     assert {*record.config["extra_decodings"]} == others
     assert {key for key in record.errors if key.startswith("test")} == {"test", *(f"test@{name}" for name in others)}
-    assert printed.count("decoded validation:") == len(found)
+    assert printed.count("decoded validation by ") == len(found)
     assert f"decoding=auto: {best.replace('_', ' ')}, by the MAE of validation: greedy " in printed
     table = compare_readings(["loss=ntl_was"], [record])
     assert "\n".join(table) in printed
-    assert table[2].split() == ["greedy", "digit", "median", "median", "expectation"]
     median = record.metrics["test/mae@median"]
-    assert median is not None
-    assert f" {median:.3f} " in f"{table[3]} "
+    assert any(line.split()[:2] == ["median", f"{median:.3f}"] for line in table)
+    assert len(printed[printed.index("\ntest: ") :].splitlines()) <= 15
     assert not [line for line in check_record(record, [], path.parent)[0] if "decoding" in line]
     # By the settings of the choice, not by those of the group, also where decoding=auto is asked for.
     chosen = {**plain(compose(["decoding=median"]).decoding), "num_beams": 20, "interval_scale": "log"}

@@ -136,7 +136,7 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pyt
     for name, value in metrics.items():
         assert (value is None) == (record[name] is None)
         assert value is None or value == pytest.approx(record[name], rel=1e-6)
-    assert "decoded test: 30 examples" in printed.err
+    assert "decoded test by greedy: 30 examples" in printed.err
 
 
 @pytest.mark.slow

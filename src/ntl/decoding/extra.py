@@ -58,7 +58,6 @@ def decode_extra(
     validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
     decodings = {"": own, **decodings} if decodings and validates else decodings
     for name, decoding in decodings.items():
-        parts.say(f"decoding by {name or own.name}:")
         tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
         for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
             path = folder / predictions_name(decoding, *more, name=name)

@@ -22,7 +22,6 @@ from ntl.decoding.predictions import calibrate, decode_examples, decode_splits, 
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
-from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
 from ntl.results.record import RECORD, pack_errors
@@ -284,11 +283,6 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     answers = decode_examples(parts, decoding, examples, "questions", **options)
-    if doubtful := sum(answer.about.get("represented", 1.0) < COVERED for answer in answers):
-        parts.say(
-            f"{doubtful:,} of {len(answers):,} answers: the numbers that were found hold less than {COVERED} of "
-            "the probability, and the answer is that of a part of it."
-        )
     lines: list[dict[str, Any]] = [
         {"question": question, "answer": answer.text, **answer.about}
         for question, answer in zip(questions, answers, strict=True)

@@ -48,6 +48,7 @@ NUMBER_VERSIONS = {
 # Of the probability; a decoding by number that has found less speaks for a part of what the model says.
 COVERED = 0.9
 RULE_OPTIONS = ("magnitudes", "percent")  # of the default rule of numbers
+CONSTANTS = ("mode", "median", "mean")  # answers, of the training numbers
 # Printed with the constant answers, and none themselves: a rule that is wrong in a known way
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntl.evaluation.metrics import NUMBER
+from ntl.evaluation.metrics import CONSTANTS, NUMBER
 from ntl.evaluation.rules import WIDE, AnswerRule, Pairs, compare_exactly, get_rule
 from ntl.numbers import format_number
 from ntl.numbers.answers import read_list
 
 NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
-CONSTANTS = ("mode", "median", "mean")
 POSITIONS = 20  # of a list of numbers whose errors are told
 
 
