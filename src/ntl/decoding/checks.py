@@ -92,7 +92,9 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     config, dataset = parts.config, parts.dataset
     count = len(different_questions(parts)) if any(how.interval_rows for how in decodings.values()) else 0
     if 0 < count < (rows := len(parts.rows("validation"))):
-        parts.say(f"validation: {rows:,} rows are of {count:,} different questions; intervals are from one row of each.")
+        parts.say(
+            f"validation: {rows:,} rows are of {count:,} different questions; intervals are from one row of each."
+        )
     for group, decoding in decodings.items():
         if 0 < min(decoding.interval_rows, count) < (least := least_answers(LEVEL)):
             raise UserError(
