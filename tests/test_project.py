@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2697, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3737},
-    **{"training": 1792, "decoding": 2446, "runs": 479, "evaluation": 1435, "results": 2782, "launch": 1141},
+    **{"losses": 2698, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3737},
+    **{"training": 1792, "decoding": 2440, "runs": 479, "evaluation": 1435, "results": 2785, "launch": 1141},
     **{"benchmarks": 643, "config": 2284, "system": 623},
 }
 MAX_FILES = 147

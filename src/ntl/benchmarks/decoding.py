@@ -162,7 +162,7 @@ def kept(file: Path | None, wanted: Sequence[Row], make: Callable[[Row], Row]) -
 def compare_searches(given: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each batch size and search, the reference included, which always reads a question at a time.
 
-    An error is the distance of a statistic from that of the reference, in % of the reference's standard deviation: its
+    An error is the distance of a statistic from the reference's, in % of the reference's standard deviation: its
     mean and its largest over the questions where that is not 0. Mean and standard deviation are trimmed as
     ``decoding=expectation`` does. Times are of an answer, ratios to ``old``. UserError for a setting that is not
     possible, or where no reference has a spread.

@@ -153,7 +153,7 @@ def encode_dataset(
 
 
 def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
-    """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
+    """A few rows, in memory: examples as an ``EncodedDataset`` has them. ``settings`` are as in ``Encoder``."""
     encode = Encoder(tokenizer, **settings)
     types = encode.arrays.items()
     return [{name: np.array(example[name], dtype) for name, dtype in types} for example in encode(rows)]
@@ -182,7 +182,7 @@ class Encoder:
 
     The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off, but for
     a chat, which then begins anywhere; the answer goes on behind it and has the end token. A special token in a text is
-    text. Where tokens have values, that of a number token is its number, and that of any other token 1.
+    text. Where tokens have values, a number token's is its number, and any other token's is 1.
 
     Args:
         decoder_only: The answer continues the question's text; else each is a text of its own.

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lines:
-    r"""The lines of a file, without their ends. Only ``\n`` ends one; that of the last is optional."""
+    r"""The lines of a file, without their ends. Only ``\n`` ends one; at the end of the file it is optional."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +112,7 @@ class Prepared:
         if split not in dataset.all_splits:
             raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.all_splits)}.")
         if not path.is_file() or sha256_of(path) != _digests(self.manifest)[path.name]:
-            fault = f"not the file that was prepared: its sha256 is not that of {MANIFEST}, or it is gone"
+            fault = f"not the file that was prepared: its sha256 is not the one in {MANIFEST}, or it is gone"
             remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
             raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
@@ -211,7 +211,7 @@ class Prepared:
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
     """A split as a ``datasets.Dataset`` with the columns id, question and answer, prepared on first use.
 
-    It needs its own files alone: where those of other splits are missing or damaged, it is prepared without these.
+    It needs its own files alone: where files of other splits are missing or damaged, it is prepared without these.
     ``data_dir`` is where prepared files are written, ``data`` when None. Whatever lies under the environment variable
     NTL_DATA_DIR, prepared or raw, is read and never written.
     """

@@ -168,7 +168,7 @@ def decode_splits(
         told, represented = "", scores.metrics.get(f"{split}/represented", 1.0)
         if represented < COVERED:
             told = (
-                f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are those of this part"
+                f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are of this part alone"
             )
         parts.say(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{told}")
     return scores

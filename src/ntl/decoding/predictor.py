@@ -135,7 +135,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
         named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
         path = folder / (PREDICTIONS if is_own else predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
-            say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
+            say(f"{config.dataset.name} with other settings: its test questions may be among the training questions.")
         splits = splits_of(parts, config.decoding)
         check_lengths(parts, splits if elsewhere else ())
         check_decodings(parts, {"decoding": config.decoding})

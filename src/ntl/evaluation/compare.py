@@ -14,7 +14,7 @@ from ntl.system.errors import needs
 
 
 def references(train: Rows, validation: Rows, questions: Sequence[str]) -> dict[str, list[str]]:
-    """The answers of ridge regression to these questions, unless its fit overflows, and those of constants."""
+    """What ridge regression, unless its fit overflows, and constants answer to these questions."""
     found = dict[str, list[str]]()
     with suppress(ValueError):
         found[RIDGE] = Ridge(train, validation).answers(questions)

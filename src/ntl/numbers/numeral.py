@@ -66,7 +66,7 @@ class Numeral:
             return self.sign * 10.0**written if self.sign else written * self.unit
 
     def texts(self, y: NDArray) -> list[str]:
-        """Numbers (N, K) as they are written, those of a row between commas."""
+        """Numbers (N, K) as they are written, in a row between commas."""
         rows = (self.write(y).round(self.decimals) + 0.0).tolist()
         return [", ".join(f"{each:.{self.decimals}f}" for each in row) for row in rows]
 

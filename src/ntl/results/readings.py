@@ -32,7 +32,7 @@ LEGEND = (
 def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
     """Print how the runs of a sweep compare, as far as they have a record, and which have none.
 
-    ``runs`` are their folders, with the overrides of this sweep: those of a record may be of an earlier command.
+    ``runs`` are their folders, with the overrides of this sweep: a record's may be of an earlier command.
     """
     with needs("train"):
         import pandas  # noqa: F401
@@ -128,11 +128,11 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
 
     cells = [cell for cell in product(runs, called) if by_seed(f"{error}{cell[1]}", runs[cell[0]])]
     means = {cell: summary(*cell, error) for cell in cells}
-    alike = {cell: gap(*cell, cell[1]) for cell in cells}
-    over_greedy = {cell: gap(*cell, greedy) for cell in cells}
     told = {f"{split} {metric_of(error).heading}": [plus_minus(each, column.format) for each in means.values()]}
-    for way, gaps in (("read in the same way", alike), (called[greedy], over_greedy)):
-        told[f"from {f'{base}, ' * (len(runs) > 1)}{way}"] = [each.short if each else "" for each in gaps.values()]
+    gaps = dict[tuple[str, str], Effect | None]()
+    for way, base_at in (("read in the same way", None), (called[greedy], greedy)):
+        gaps = {cell: gap(*cell, cell[1] if base_at is None else base_at) for cell in cells}
+        told[f"from {f'{base}, ' * (len(runs) > 1)}{way}"] = [found.short if found else "" for found in gaps.values()]
     for metric in DETAILS:
         known = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
         told[metric_of(f"{split}/{metric}").heading] = [f"{mean:.3g}" if mean else "" for mean in known]
@@ -147,7 +147,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     if len(runs) == 1:
         frame.index = [row if not way or row != base else way for row, way in frame.index]
     lines = frame.loc[:, frame.ne("").any()].to_string().splitlines()
-    named = {f"{row}, {called[at]}": each for (row, at), each in over_greedy.items() if each}
+    named = {f"{row}, {called[at]}": each for (row, at), each in gaps.items() if each}
     advice = _advice(f"{base}, {called[greedy]}", named)
     if ridge is not None and ridge < min(
         (each.mean for each in means.values() if each.mean is not None), default=ridge

@@ -35,10 +35,10 @@ DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is that of the table's
-    own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p among the
-    ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table and others
-    show.
+    ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is the effect of
+    the table's own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p
+    among the ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table
+    and others show.
     """
 
     claim: ClaimSpec

@@ -1,4 +1,4 @@
-"""A function for each figure: those of the paper, then gains by claim and task, depths of a text, drafts."""
+"""A function for each figure: the paper's, then gains by claim and task, depths of a text, drafts."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
-TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
+TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, named as its files
 
 OURS, THEIRS = "#0072B2", "#D55E00"
 MARKS = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
@@ -232,10 +232,9 @@ def gains(source: Source, whose: Whose) -> Drawn:
             place, effect = number + 0.8 * ((at + 0.5) / len(cells) - 0.5), cast("Any", cell.effect)
             colour, marker = (THEIRS, "s") if cell.scale in ("real", "paper") else (OURS, "o")
             values = effect.column.better.value * effect.summary.mean, *effect.gain
-            if effect.ratio or metric_of(effect.column.metric).unit == "log points":
-                mean, *ends = (-100 * math.expm1(-value) for value in values)
-            else:
-                mean, *ends = (100 * value * cell.band / effect.band if effect.band else math.inf for value in values)
+            is_log = effect.ratio or metric_of(effect.column.metric).unit == "log points"
+            unit = 0.0 if is_log else 100 * cell.band / effect.band if effect.band else math.inf
+            mean, *ends = (unit * value if unit else -100 * math.expm1(-value) for value in values)
             inside = np.clip(ends, -EDGE, EDGE)
             axes.plot(inside, [place, place], "-", color=colour, linewidth=1.2)
             for end, drawn, arrow in zip(ends, inside, "<>", strict=True):
