@@ -110,7 +110,7 @@ def read_questions(file: str) -> list[str]:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """The question, and below it the answer, its interval, if there is one, and whether it is of a part of the model."""
+    """The question, and below it the answer, its interval, and a line where it is of a part of the model."""
     from ntl.evaluation.metrics import COVERED
 
     text = answer["answer"] or "(no answer)"
