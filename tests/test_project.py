@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2698, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3737},
-    **{"training": 1792, "decoding": 2440, "runs": 479, "evaluation": 1435, "results": 2790, "launch": 1141},
+    **{"training": 1792, "decoding": 2440, "runs": 479, "evaluation": 1435, "results": 2794, "launch": 1141},
     **{"benchmarks": 511, "config": 2284, "system": 623},
 }
 MAX_FILES = 147

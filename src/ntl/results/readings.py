@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 Runs = Mapping[int, RunRecord]  # by seed
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
 SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
-DETAILS = ("unparsable", "represented", "coverage_90", "width_90")  # of each reading, where it has them and not 0
+# Of each reading, where it has them and not 0, in a column of two lines.
+DETAILS = {"unparsable": ("unparsable", ""), "represented": ("represented", "")}
+DETAILS |= {"coverage_90": ("90% intervals", "hold"), "width_90": ("90% intervals", "width")}
 LEGEND = (
     "Mean ± standard deviation over n seeds. Effect over the first row, over the seeds of both, on the same test data: "
     "of errors the ratio, of rates the difference [95% t interval], not corrected for the number of comparisons. "
@@ -128,17 +130,18 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
 
     cells = [cell for cell in product(runs, called) if by_seed(f"{error}{cell[1]}", runs[cell[0]])]
     means = {cell: summary(*cell, error) for cell in cells}
-    told = {f"{split} {metric_of(error).heading}": [plus_minus(each, column.format) for each in means.values()]}
+    told = {(f"{split} {metric_of(error).heading}", ""): [plus_minus(each, column.format) for each in means.values()]}
     gaps = dict[tuple[str, str], Effect | None]()
-    for way, base_at in (("read in the same way", None), (called[greedy], greedy)):
+    for way, base_at in (("same reading", None), (called[greedy], greedy)):
         gaps = {cell: gap(*cell, cell[1] if base_at is None else base_at) for cell in cells}
-        told[f"from {f'{base}, ' * (len(runs) > 1)}{way}"] = [found.short if found else "" for found in gaps.values()]
-    for metric in DETAILS:
+        over = (f"from {base}", way) if len(runs) > 1 else (f"from {way}", "")
+        told[over] = [found.short if found else "" for found in gaps.values()]
+    for metric, heading in DETAILS.items():
         known = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
-        told[metric_of(f"{split}/{metric}").heading] = [f"{mean:.3g}" if mean else "" for mean in known]
-    frame = pd.DataFrame(
-        told, index=pd.MultiIndex.from_tuples([(row, called[at].replace("_", " ")) for row, at in cells])
-    )
+        told[heading] = [f"{mean:.3g}" if mean else "" for mean in known]
+    own_of = {row: next(iter(have.values())).config["decoding"]["name"] for row, have in runs.items()}
+    ways = [(row, (called[at] if at else own_of[row]).replace("_", " ")) for row, at in cells]
+    frame = pd.DataFrame(told, index=pd.MultiIndex.from_tuples(ways))
     constants = [score for name in CONSTANTS if (score := first.metrics.get(f"{error}:{name}")) is not None]
     ridge = first.metrics.get(f"{error}:{RIDGE}")
     for name, score in (("ridge regression", ridge), ("best constant", min(constants, default=None))):
@@ -146,7 +149,8 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
             frame.loc[(name, ""), :] = [f"{score:{column.format}}", *[""] * (frame.shape[1] - 1)]
     if len(runs) == 1:
         frame.index = [row if not way or row != base else way for row, way in frame.index]
-    lines = frame.loc[:, frame.ne("").any()].to_string().splitlines()
+    text = frame.loc[:, frame.ne("").any()].to_string()
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     named = {f"{row}, {called[at]}": each for (row, at), each in gaps.items() if each}
     advice = _advice(f"{base}, {called[greedy]}", named)
     if ridge is not None and ridge < min(
