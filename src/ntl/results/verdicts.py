@@ -21,8 +21,8 @@ from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds. The distribution of complete numbers is read by its mean or median, or "
-    "each digit's by its median."
+    "Errors, less is better: means over n seeds. The distribution of complete numbers is read by its mean or median, "
+    "or each digit's by its median."
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
