@@ -152,9 +152,15 @@ def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> Non
                 ask(["7 times 4", prompt])
     with pytest.raises(ValueError, match="GPT2Model has no head over tokens"):
         NumberReader(model.base_model, tokenizer)
-    for setting in ("max_new_tokens", "batch_size", "num_beams"):
+    for setting in ("max_new_tokens", "max_input_length", "batch_size", "num_beams"):
         with pytest.raises(ValueError, match="must be at least 1"):
             NumberReader(model, tokenizer, **{setting: 0})
+    short = NumberReader(model, tokenizer, max_new_tokens=4, max_input_length=5)
+    with pytest.warns(UserWarning, match="1 of 2 texts are truncated; raise trainer.max_input_length"):
+        short.texts(["7", "17 times 4"], "greedy")
+    for ask in (lambda prompts: reader.texts(prompts, "greedy"), reader.distribution):
+        with pytest.warns(UserWarning, match="1 of 2 texts have unknown tokens; choose another tokenizer"):
+            ask(["7 times 4", "7 \N{SNOWMAN} 4"])
     with pytest.raises(UserError, match="the tokenizer has none"):
         NumberReader(model, tokenizer, chat=True)
     with torch.no_grad():
