@@ -251,6 +251,7 @@ def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None
         assert again.digests() == digests
         with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back, or"):
             Prepared(before.dataset, tmp_path / "elsewhere").prepare()
+        assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
