@@ -312,6 +312,9 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     values = read_yaml(path) if path.is_file() else None
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; give the folder of one, for example outputs/<run id>.")
+    home = str(folder.resolve().parent).removesuffix(f"/{Path(str(values.get('output_dir')))}")
+    if (data_dir := Path(home, str(values.get("data_dir")))).is_dir():  # of where the run was made, not of here
+        values["data_dir"] = str(data_dir)
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:

@@ -162,6 +162,8 @@ class Prepared:
         Atomic, and safe against a second process that does the same. ``download=False`` never asks the network for the
         official release.
         """
+        if not self.find():  # before a folder is made
+            self._check_sources()
         target = self.data_dir / self.dataset.folder_name
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = self.manifest
@@ -175,7 +177,6 @@ class Prepared:
 
     def _write(self, folder: Path, log: Log, download: bool) -> None:
         dataset = self.dataset
-        self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)

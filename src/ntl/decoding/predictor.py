@@ -272,9 +272,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text, "answer": "0"} for text in questions]
-    examples: list[Any] = encode_rows(
-        rows, parts.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED, chat=loaded.chat
-    )
+    settings: Any = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
+    examples: list[Any] = encode_rows(rows, parts.tokenizer, log=parts.say, **settings)
     positions = getattr(parts.model.config, "max_position_embeddings", None)
     if positions is not None and not decoder_only and loaded.limit > positions:
         raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")
