@@ -182,6 +182,7 @@ def of_run(
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
+    parts.say_of_data = lambda line: None  # training told what it had to tell
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1

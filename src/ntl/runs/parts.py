@@ -47,7 +47,7 @@ class RunParts:
 
     def __init__(self, config: Config, say: Say = print, prepared: Prepared | None = None) -> None:
         self.config = config
-        self.say = say
+        self.say = self.say_of_data = say
         if prepared:
             self.prepared = prepared
         self.data_dir = Path(config.data_dir)
@@ -65,7 +65,7 @@ class RunParts:
     def prepared(self) -> Prepared:
         """The data set in its folder, prepared on first use."""
         prepared = Prepared(self.config.dataset, self.data_dir)
-        prepared.prepare(self.say)
+        prepared.prepare(self.say_of_data)
         return prepared
 
     @property
