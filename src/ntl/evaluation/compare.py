@@ -51,7 +51,7 @@ def compare(
     table = pd.DataFrame(scores).T.rename(index={chosen: f"{chosen} (chosen)"})
     print(table.to_string(float_format=lambda value: f"{value:.4g}", na_rep=""))
     if scores.get(RIDGE, scores[chosen])["MAE"] < scores[chosen]["MAE"]:
-        print("Ridge regression on characters has less error: the language model adds nothing yet.")
+        print("Ridge regression on characters has less error: the language model adds nothing.")
     return table, draw(y, predicted[chosen], ends.get(level), covered)
 
 

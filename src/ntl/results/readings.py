@@ -156,7 +156,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     if ridge is not None and ridge < min(
         (each.mean for each in means.values() if each.mean is not None), default=ridge
     ):
-        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
+        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing.")
     return [*advice, *lines]
 
 
