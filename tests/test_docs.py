@@ -67,10 +67,10 @@ def test_the_results_are_read_in_one_sitting() -> None:
     assert len((ROOT / "results" / "README.md").read_text(encoding="utf-8").split()) <= 3_500
 
 
-def test_docs_are_ten_pages_of_at_most_13350_words() -> None:
+def test_docs_are_ten_pages_of_at_most_12000_words() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
     assert len(pages) == 10
-    assert sum(len(page.split()) for page in pages) <= 13_350
+    assert sum(len(page.split()) for page in pages) <= 12_000
 
 
 def test_what_the_readme_says_was_never_run_has_no_table() -> None:
@@ -134,9 +134,8 @@ def test_the_page_on_objectives_has_the_numbers_of_its_files() -> None:
     assert max(abs(each - 1) for each in over) < 0.02
     assert "measured within 2% of this floor" in page
     heads = [row for row in measured("mtp.csv") if row["form"] == "one at a time" and row["heads"] in ("2", "4")]
-    reference, more, linear, more_linear = (f"{float(row['ratio']):.2f}" for row in heads)
-    assert f"takes {reference} times as long as plain CE with two heads and {more} times with four" in page
-    assert f"`loss.implementation=linear` {linear} and {more_linear} times, all in less memory" in page
+    two, four, *_ = (f"{float(row['ratio']):.2f}" for row in heads)
+    assert f"takes {two} times with two heads and {four} times with four, in less memory" in page
     assert max(float(row["peak_ratio"]) for row in heads) < 1
 
 
