@@ -156,7 +156,7 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
         yield name, "Error"
     # Another step, as of a folder that was renamed; other ranks, whose batches would differ.
     for name, key, value, what in (
-        ("trainer_state.json", "global_step", 5, "its state is that of step 5; give the folder the name checkpoint-5"),
+        ("trainer_state.json", "global_step", 5, "its state is of step 5; give the folder the name checkpoint-5"),
         ("run.json", "processes", 2, "written by 2 processes, but this run has 1"),
     ):
         with JSON(folder / name) as content:
@@ -181,7 +181,7 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
     yield "optimizer.pt", "and its state another"
     with PICKLE(folder / "optimizer.pt") as content:
         content["state"] = {}
-    yield "", "its optimizer has taken 0 steps, and its state is that of step 6"
+    yield "", "its optimizer has taken 0 steps, and its state is of step 6"
     with TENSORS(folder / "model.safetensors") as content:
         del content["transformer.ln_f.bias"]
     yield "model.safetensors", "it lacks transformer.ln_f.bias"
