@@ -1,4 +1,4 @@
-"""Models from a config and from a folder: sizes, weights, dropout, and one line for what does not fit."""
+"""Models from a config and from a folder: sizes, weights, dropout, what does not fit; their heads, and adapters."""
 
 from pathlib import Path
 from typing import Any
