@@ -110,13 +110,19 @@ def read_questions(file: str) -> list[str]:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """The question, and below it the answer and its interval, if there is one."""
+    """The question, and below it the answer, its interval, and a line where it is of a part of the model."""
+    from ntl.evaluation.metrics import COVERED
+
     text = answer["answer"] or "(no answer)"
     if "interval" in answer:
         low, high = answer["interval"]
         top = max(abs(low), abs(high))
         decimals = max(0, 3 - math.floor(math.log10(top))) if 0 < top < math.inf else 0
-        text += f" [{round(low, decimals):.12g}, {round(high, decimals):.12g}]"
+        ends = f"[{round(low, decimals):.12g}, {round(high, decimals):.12g}]"
+        level = f"{100 * answer['level']:.12g}%" if "level" in answer else "central 95%"
+        text += f", {level} in {ends}"
+    if (part := answer.get("represented", 1.0)) < COVERED:
+        text += f"\nNumbers hold {part:.2f} of the probability, the rest is text: this answer is that of the part."
     return "\n  ".join([answer["question"], *text.splitlines()])
 
 

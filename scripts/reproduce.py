@@ -3,6 +3,7 @@
 Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
 """
 
+import signal
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
@@ -174,7 +175,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         every = {run.id: run for demand in demanded for run in demand.runs.values()}
         how: Any = {"steps": chosen.measure or 2, "tiny": bool(chosen.shapes)}
+        # What a rehearsal leaves is removed when it is stopped, too.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         rates, failed = rehearse([*every.values()], launch, settings["outputs"].parent, **how)
+        signal.signal(signal.SIGTERM, before)
     if is_priced:
         print(dry_run(demanded, measured, chosen.gpu or "h100", rates if chosen.measure else None))
     elif not is_rehearsed:

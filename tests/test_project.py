@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2697, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3737},
-    **{"training": 1792, "decoding": 2446, "runs": 479, "evaluation": 1435, "results": 2782, "launch": 1141},
-    **{"benchmarks": 643, "config": 2284, "system": 623},
+    **{"losses": 2698, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3770},
+    **{"training": 1792, "decoding": 2450, "runs": 479, "evaluation": 1448, "results": 2794, "launch": 1141},
+    **{"benchmarks": 511, "config": 2287, "system": 623},
 }
-MAX_FILES = 147
+MAX_FILES = 148
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 

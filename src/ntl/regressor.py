@@ -5,9 +5,12 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from hashlib import sha256
+from numbers import Real
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Self
+from weakref import finalize
 
 import numpy as np
 
@@ -17,19 +20,20 @@ with needs("train"):
     import pandas as pd
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.model_selection import GroupShuffleSplit
+    from sklearn.utils import Bunch
     from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ntl.config import compose
 from ntl.config.cli import explain
 from ntl.config.decoding import TreeConfig
-from ntl.data.prepared import Rows
-from ntl.data.sets.file import COLUMN, text_of
+from ntl.data.frame import columns_of, texts_of
+from ntl.decoding.checks import EXTRA_TOKENS
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.predictor import ask, of_run
 from ntl.decoding.reader import NumberReader
 from ntl.evaluation import read_predictions
-from ntl.evaluation.compare import draw, errors, references
+from ntl.evaluation.compare import compare, references
 from ntl.evaluation.interval import LEVEL, Calibration, least_answers
 from ntl.evaluation.metrics import COVERED
 from ntl.numbers.numeral import MOST, Numeral, values_of
@@ -41,7 +45,7 @@ from ntl.training.train import train
 
 READINGS = {"greedy": "greedy", "digit_median": "digit_median", "median": "median", "mean": "expectation"}
 SEARCHES = ("median", "mean")  # of the distribution of whole numbers, which takes longer
-STATE = ("columns_", "n_outputs_", "n_validation_", "reading_", "longest_", "middle_")  # what is saved as it is
+STATE = ("columns_", "n_outputs_", "n_validation_", "reading_", "longest_", "most_", "middle_")  # is saved as it is
 SPLITS, FITTED = ("train", "validation"), "regressor.json"
 VALIDATION_TEXTS = 500  # at most, since each is read in several ways
 
@@ -100,58 +104,71 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on texts (n,) and numbers (n,) or (n, k), choose the step and the reading, calibrate intervals."""
         self.__dict__ = {name: each for name, each in vars(self).items() if name[-1] != "_"}  # a fit that fails is none
+        self.params_ = Bunch(**self.get_params(deep=False))  # what is set later is for the next fit
         y = check_array(y, ensure_2d=False, dtype="float64", ensure_min_samples=2, input_name="y")
         check_consistent_length(X, y)
-        columns = map(str, X.columns) if isinstance(X, pd.DataFrame) else ["text"]
-        self.columns_ = [*dict.fromkeys(filter(None, COLUMN.findall(self.template)))] or [*columns]
-        texts, y_NK = np.array(self._texts(X, "columns_"), dtype=object), y.reshape(len(y), -1)
+        self.columns_ = columns_of(X, self.template)
+        texts, y_NK = np.array(texts_of(X, self.columns_, self.template), dtype=object), y.reshape(len(y), -1)
         self.numeral_, self.n_outputs_ = Numeral.of(y_NK, self.decimals, self.scale), y_NK.shape[1]
-        self.middle_ = np.median(self.numeral_.write(y_NK), axis=0)
         answers = self.numeral_.texts(y_NK)
-        self.longest_ = max(map(len, answers)) + 10  # as in train.py, ten tokens more than the longest answer
+        self.longest_ = max(map(len, answers)) + EXTRA_TOKENS
         lines = [json.dumps({"question": a, "answer": b}) + "\n" for a, b in zip(texts, answers, strict=True)]
         share = min(float(self.validation), VALIDATION_TEXTS / len({*texts}))
         split = GroupShuffleSplit(1, test_size=share, random_state=self.seed).split(texts, groups=texts)
         train_rows, validation_rows = map(np.sort, next(split))
+        self.middle_ = np.median(self.numeral_.write(y_NK[train_rows]).round(self.numeral_.decimals), axis=0)
         self.n_validation_ = len({*texts[validation_rows]})
+        if self.n_validation_ < least_answers(LEVEL):
+            few = f"validation has {self.n_validation_} of the texts, too few to choose step and reading by"
+            warnings.warn(f"{few}; give more texts, or a larger validation=", stacklevel=2)
         files = {"train": [lines[row] for row in train_rows], "validation": [lines[row] for row in validation_rows]}
-        self._temporary = None if self.folder else TemporaryDirectory(prefix="ntl-")
-        self._root = Path(self.folder or getattr(self._temporary, "name", "")).absolute()
+        self._root = Path(self.folder or mkdtemp(prefix="ntl-")).absolute()
+        if not self.folder:  # it goes with what is fitted
+            finalize(self.params_, rmtree, self._root, ignore_errors=True)
         self._rows = self._root / sha256(json.dumps([files, self.read]).encode()).hexdigest()[:12]
         for name, rows in files.items():
             write_atomically(self._rows / f"{name}.jsonl", "".join(rows))
         self.run_ = self._train(self._words())
         record = read_record(self.run_ / "record.json")
-        greedy, digits = np.array([record.metrics.get(f"test/mae{at}") for at in ("", "@digit_median")], dtype=float)
-        own = next(name for name, decoding in READINGS.items() if decoding == record.config["decoding"]["name"])
-        self.reading_ = "digit_median" if self.n_outputs_ > 1 and digits < greedy else own
+        self.most_, decoding = record.config["trainer"]["max_input_length"], record.config["decoding"]["name"]
+        self.reading_ = next(name for name, each in READINGS.items() if each == decoding)
+        if self.n_outputs_ > 1 and self.read == "auto":  # of one number, train.py has chosen
+            right, errors = self.numeral_.write(y_NK[validation_rows]), dict[str, float]()
+            for name, file in (("greedy", "predictions"), ("digit_median", "predictions-digit_median-1")):
+                rows = read_predictions(self.run_ / f"{file}.jsonl")[1]
+                told = values_of([row["prediction"] for row in rows], self.n_outputs_)
+                errors[name] = float(np.abs(np.where(np.isnan(told), self.middle_, told) - right).mean())
+            self.reading_ = min(errors, key=errors.__getitem__)
         stored = read_predictions(self.run_ / "predictions.jsonl")[0].get("calibration")
-        none = {"scores": [None] * min(self.n_validation_, least_answers(LEVEL) - 1), "least_spread": None}
-        self._calibration = Calibration.from_header(stored or none)  # fewer than nine texts calibrate nothing
+        self._calibration = Calibration.from_header(stored or {"scores": [], "least_spread": None})
         self._load(checkpoint_at(self.run_, record.scored_step))
         return self
 
     def _words(self, *, head: bool = False) -> list[str]:
         """The settings of train.py, or with ``head`` those of a regression head on the same rows."""
-        files = {"path": "train", "validation_path": "validation", "test_path": "validation"}
+        given, files = self.params_, {"path": "train", "validation_path": "validation", "test_path": "validation"}
+        if isinstance(given.settings, str):
+            raise ValueError(f"settings={given.settings!r}: give a list, such as [{given.settings!r}]")
         words = ["dataset=file", *(f"dataset.{key}={self._rows / name}.jsonl" for key, name in files.items())]
         end = "_regression" if head else ""
-        if isinstance(self.model, str) and self.model == "tiny":
+        if isinstance(given.model, str) and given.model == "tiny":
             words += [f"model=gpt2_tiny{end}", "trainer.best=loss", "trainer.eval_steps=100", "trainer.save_steps=100"]
         else:
-            source: Any = self.model
+            source: Any = given.model
             if not isinstance(source, str | Path):
-                known = isinstance(source, list | tuple)
-                parts = source if known else (source, AutoTokenizer.from_pretrained(source.name_or_path))
+                is_pair = isinstance(source, list | tuple) and len(source) == 2
+                parts: list[Any] = [*source] if is_pair else [source]
+                if not all(hasattr(part, "save_pretrained") for part in parts):
+                    raise ValueError(f"model={source!r:.50}: give a folder, a hub id, a model or [model, tokenizer]")
                 source = self._rows / "start"
-                for part in parts:
+                for part in parts if is_pair else [*parts, AutoTokenizer.from_pretrained(parts[0].name_or_path)]:
                     part.save_pretrained(source)
             words += [f"model=hf{end}", f"model.path={source}", "trainer.eval_decoded=false"]
-        given = {f"trainer.{name}": getattr(self, name) for name in ("lr", "epochs", "batch_size", "max_steps")}
-        given |= {"model.lora.rank": self.lora_rank or None, "seed": self.seed, "device": self.device}
-        given |= {"output_dir": self._rows, "data_dir": self._root / "data"}
-        words += [f"{key}={value}" for key, value in given.items() if value is not None]
-        return [*words, *([] if head else [f"loss={self.loss}", *self._decoding()]), *self.settings]
+        values = {f"trainer.{name}": getattr(given, name) for name in ("lr", "epochs", "batch_size", "max_steps")}
+        values |= {"model.lora.rank": given.lora_rank or None, "seed": given.seed, "device": given.device}
+        values |= {"output_dir": self._rows, "data_dir": self._root / "data"}
+        words += [f"{key}={value}" for key, value in values.items() if value is not None]
+        return [*words, *([] if head else [f"loss={given.loss}", *self._decoding()]), *given.settings]
 
     def _decoding(self) -> list[str]:
         several, words = self.n_outputs_ > 1, [f"decoding.max_new_tokens={self.longest_}"]
@@ -189,19 +206,19 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         is_pair = AutoConfig.from_pretrained(folder).is_encoder_decoder
         auto: Any = AutoModelForSeq2SeqLM if is_pair else AutoModelForCausalLM
         network, tokenizer = auto.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-        self._reader = NumberReader(network.to(pick_device(self.device)), tokenizer, max_new_tokens=self.longest_)
+        limits = {"max_new_tokens": self.longest_, "max_input_length": self.most_}
+        self._reader = NumberReader(network.to(pick_device(self.params_.device)), tokenizer, **limits)
         self._searched: tuple[list[str], list[NumberDistribution]] = ([], [])
 
     def predict(self, X: Any, interval: float | None = None) -> np.ndarray:
         """The number of each text, (n,) or (n, k); with ``interval``, a level such as 0.9, (n, 3): number, low, high.
 
-        An interval holds the true number with this probability, on average over texts like those of the fit. An answer
-        without a number counts as the median of the training numbers, with a warning.
+        An interval holds the true number with this probability, on average over texts like those of the fit. Warnings
+        tell of unbounded intervals, and of answers without a number, which count as the median of the training numbers.
         """
         texts = self._texts(X)
-        if interval is not None:  # its errors come before the model reads
-            self._check_one("an interval")
-            self._calibration.radius(interval, 0.0)
+        if interval is not None and (lacking := self._lacking(interval)):  # before the model reads
+            raise ValueError(lacking)
         written, spreads = self._read(texts, self.reading_)
         number = self.numeral_.read(written)
         return number if interval is None else np.stack([number, *self._ends(written, spreads, interval)], axis=1)
@@ -229,51 +246,20 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         """
         texts, y = self._texts(X), check_array(y, ensure_2d=False, dtype="float64", input_name="y")
         check_consistent_length(texts, y)
-        self._check_one("a report")
+        levels = [] if self._lacking(interval) else sorted({interval, *(each / 10 for each in range(1, 10))})
         read = {name: self._read(texts, name) for name in READINGS}
-        chosen, (written, spreads) = self.reading_, read[self.reading_]
+        ends = {level: self._ends(*read[self.reading_], level) for level in levels}
         found = {name: each for name, (each, _) in read.items()} | self._others(texts, head)
-        scores = {name: errors(y, self.numeral_.read(each), powers=self.scale == "log") for name, each in found.items()}
-        levels = sorted({interval, *(each / 10 for each in range(1, 10))})
-        is_calibrated = len(self._calibration.scores) >= least_answers(levels[-1])
-        ends = {level: self._ends(written, spreads, level) for level in levels if is_calibrated}
-        curve = {level: float(((low <= y) & (y <= high)).mean()) for level, (low, high) in ends.items()}
-        if ends:
-            low, high = ends[interval]
-            scores[chosen] |= {"coverage": curve[interval], "width": float((high - low).mean())}
-        table = pd.DataFrame(scores).T.rename(index={chosen: f"{chosen} (chosen)"})
-        print(table.to_string(float_format=lambda value: f"{value:.4g}", na_rep=""))
-        if scores.get("ridge", scores[chosen])["MAE"] < scores[chosen]["MAE"]:
-            print("Ridge regression on characters has less error: the language model adds nothing yet.")
-        return table, draw(y, self.numeral_.read(written), ends.get(interval), curve)
+        numbers = {name: self.numeral_.read(each) for name, each in found.items()}
+        return compare(y, numbers, self.reading_, ends, interval, powers=self.numeral_.sign != 0)
 
-    def _texts(self, X: Any, needed: str = "reading_") -> list[str]:
-        """One text for each row. ValueError: other columns than in fit, or a row without text."""
-        check_is_fitted(self, needed)
-        if isinstance(X, pd.DataFrame):
-            frame = X.rename(columns=str)
-        else:
-            array = np.asarray(X, dtype=object)
-            if array.ndim != 1 or not all(isinstance(each, str) for each in array):
-                raise ValueError(f"X, of shape {array.shape}, is not an array of texts, (n,), nor a DataFrame")
-            frame = pd.DataFrame({"text": array})
-        if frame.empty:
-            raise ValueError("Found array with 0 sample(s) (X) while a minimum of 1 is required.")
-        if lacking := [name for name in self.columns_ if name not in frame.columns]:
-            raise ValueError(f"X has no column {', '.join(lacking)}, which fit and template have")
-        usual = "{text}" if self.columns_ == ["text"] else "\n".join(f"{name}: {{{name}}}" for name in self.columns_)
-        template, texts = self.template or usual, list[str]()
-        for at, row in enumerate(pd.DataFrame(frame[self.columns_]).to_dict(orient="records")):
-            known = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
-            cells = {name: text_of(name, cell) for name, cell in known.items()}
-            texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template))
-            if not "".join(cells.values()).strip():
-                raise ValueError(f"X[{at}] is an empty text")
-        return texts
+    def _texts(self, X: Any) -> list[str]:
+        check_is_fitted(self, "reading_")
+        return texts_of(X, self.columns_, self.params_.template)
 
     def _search(self, texts: list[str]) -> list[NumberDistribution]:
         """The distributions of the numbers as they are written; those of the last texts are kept."""
-        self._check_one("a distribution")
+        self._check_one()
         if self._searched[0] != texts:
             read = self._reader.distribution(texts)
             if doubtful := sum(each.represented < COVERED for each in read):
@@ -291,12 +277,12 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
             means, spreads = np.array(moments).T
             written = np.array([each.median if each else np.nan for each in found]) if how == "median" else means
         else:
-            written = np.array([values_of(text, self.n_outputs_) for text in self._reader.texts(texts, how)])
+            written = values_of(self._reader.texts(texts, how), self.n_outputs_)
             written = written if self.n_outputs_ > 1 else written[:, 0]
         if lacking := int(np.isnan(written).reshape(len(texts), -1).any(axis=1).sum()):
             many = f"{lacking:,} of {len(texts):,} answers have no number"
             warnings.warn(f"{many}: they count as the median of the training numbers", stacklevel=3)
-        return np.where(np.isnan(written), self.middle_ if written.ndim > 1 else self.middle_[0], written), spreads
+        return np.where(np.isnan(written), self.middle_, written), spreads
 
     def _ends(self, written: np.ndarray, spreads: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Low and high ends, (n,) each."""
@@ -306,9 +292,23 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         ends = self.numeral_.read(low - more), self.numeral_.read(high + more)
         return np.minimum(*ends), np.maximum(*ends)
 
-    def _check_one(self, what: str) -> None:
-        if self.n_outputs_ > 1:
-            raise ValueError(f"{what} is of one number for each text, and this model gives {self.n_outputs_}")
+    def _lacking(self, level: Any) -> str:
+        """What intervals of this level lack; "" for nothing, and a warning where they are unbounded."""
+        self._check_one()
+        if not isinstance(level, Real) or not 0 < float(level) < 1:
+            raise ValueError(f"interval={level!r}: give a level above 0 and below 1, such as 0.9")
+        scores = self._calibration.scores
+        if len(scores) < (least := max(least_answers(float(level)), least_answers(LEVEL))):
+            needed = f"intervals of level {level} need {least:,} validation texts"
+            return f"{needed}, and there are {self.n_validation_:,}; give more texts, or a larger validation="
+        if np.isinf(self._calibration.radius(float(level), 0.0)):
+            many = f"{np.isinf(scores).sum():,} of {len(scores):,} validation answers have no number"
+            warnings.warn(f"{many}, so that intervals of level {level} are unbounded; train longer", stacklevel=3)
+        return ""
+
+    def _check_one(self) -> None:
+        if (given := self.n_outputs_) > 1:
+            raise ValueError(f"intervals, distributions and reports are of one number for each text, not of {given}")
 
     def _others(self, texts: list[str], head: bool) -> dict[str, np.ndarray]:
         """Values of a regression head, ridge regression and constants, where the rows of the fit still are."""
@@ -317,18 +317,17 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("head=True: the rows that it learns from are not kept with the model; fit again")
         if not files[0].is_file():
             return {}
-        rows: list[Any] = [Rows(path) for path in files]
-        found = references(rows[0], rows[1], texts)
+        found = references(files[0], files[1], texts)
         if head:
             run = of_run(self._train(self._words(head=True)), say=lambda line: None)
             found["regression head"] = [each["answer"] for each in ask(run, texts)]
-        return {name: np.concatenate([values_of(text, 1) for text in answers]) for name, answers in found.items()}
+        return {name: values_of(answers, 1)[:, 0] for name, answers in found.items()}
 
     def save(self, folder: str | Path) -> None:
         """Write a fitted model to a folder that transformers loads, too: weights, tokenizer and regressor.json."""
         check_is_fitted(self, "reading_")
-        params = {**self.get_params(deep=False), "folder": None}
-        params["model"] = str(self.model if isinstance(self.model, str | Path) else folder)
+        params, source = {**self.params_, "folder": None}, self.params_.model
+        params["model"] = str(source if isinstance(source, str | Path) else folder)
         stored = {"params": params, "state": {name: getattr(self, name) for name in STATE}}
         stored |= {"numeral": vars(self.numeral_), "calibration": self._calibration.header}
         for part in (self._reader.model, self._reader.tokenizer):
@@ -338,13 +337,14 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The fitted model that `save` wrote. It has no rows, which ridge regression and a regression head take."""
-        stored = json.loads((Path(folder) / FITTED).read_text(encoding="utf-8"))
-        self = cls(**stored["params"])
-        vars(self).update(stored["state"])
-        self.numeral_, self.middle_ = Numeral(**stored["numeral"]), np.array(self.middle_)
-        self._calibration, self._rows = Calibration.from_header(stored["calibration"]), Path(folder)
-        self._load(Path(folder))
+        try:
+            stored = json.loads((Path(folder) / FITTED).read_text(encoding="utf-8"))
+            self = cls(**stored["params"])
+            vars(self).update({name: stored["state"][name] for name in STATE})
+            self.params_ = Bunch(**stored["params"])
+            self.numeral_, self.middle_ = Numeral(**stored["numeral"]), np.array(self.middle_)
+            self._calibration, self._rows = Calibration.from_header(stored["calibration"]), Path(folder)
+            self._load(Path(folder))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{folder}: give a folder that NumberRegressor.save wrote; {error!r:.60}") from error
         return self
-
-    def __getstate__(self) -> Any:
-        return {**vars(self), "_temporary": None}  # a copy has the weights, and leaves the rows behind

@@ -1,7 +1,6 @@
 """``scripts/benchmark_decoding.py``: its counts and answers."""
 
 import json
-import math
 import runpy
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ntl.benchmarks.decoding import STATISTICS
-from ntl.config import compose
 from ntl.config.loss import MTPConfig
 from ntl.models.mtp import add_heads
 from ntl.system.errors import UserError
-from ntl.training.train import train
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_decoding.py"))["main"]
 
@@ -59,54 +55,3 @@ def test_decoding_without_heads(tmp_path: Path) -> None:
     LlamaForCausalLM(LlamaConfig(hidden_size=32, num_hidden_layers=1, vocab_size=8)).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="no heads are stored there"):
         main([str(tmp_path)])
-
-
-def test_searches_against_a_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a run of a few steps: the reference has no error, and quantiles of as wide a search have hardly any."""
-    settings = ["dataset=noisy_numbers", "dataset.train_rows=96", "dataset.validation_rows=8", "dataset.test_rows=8"]
-    settings += ["model.n_embd=16", "model.n_layer=1", "trainer.max_steps=40", "trainer.batch_size=16"]
-    settings += ["trainer.lr=0.01", "trainer.save_steps=40", "trainer.warmup_steps=2", "tracking=none"]
-    places = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "device=cpu"]
-    run = train(compose([*settings, *places])).parent
-    capsys.readouterr()
-    file = tmp_path / "references" / "noisy.jsonl"
-    command = [str(run), "--search", "--reference-file", str(file), "--count", "3", "--batches", "1", "2"]
-    command += ["--rounds", "2", "--reference", "1000"]
-    assert main([*command, "--num-beams", "30", "--json", "--out", str(tmp_path / "search.csv")]) == 0
-    out, told = capsys.readouterr()
-    rows = json.loads(out)
-    assert [line.partition(":")[0] for line in told.splitlines()] == [f"reference {n}/3" for n in (1, 2, 3)]
-    assert (tmp_path / "search.csv").read_text().splitlines()[1].split(",") == [*rows[0]]
-    assert [(row["batch"], row["search"]) for row in rows] == [
-        (batch, search) for batch in (1, 2) for search in ("old", "new", "reference")
-    ]
-    for old, new, reference in (rows[:3], rows[3:]):
-        assert (new["task"], new["answers"], new["num_beams"], new["reference"]) == ("noisy_numbers", 3, 30, 1000)
-        assert old["covered"] == old["represented"] <= reference["covered"]
-        assert new["covered"] <= new["represented"] <= 1
-        assert all(math.isfinite(new[each]) and new[each] <= new[f"{each}_worst"] for each in STATISTICS)
-        assert not any(reference[name] for each in STATISTICS for name in (each, f"{each}_worst"))
-    # A reference that was killed after its first question goes on from there.
-    first, *_ = lines = file.read_text().splitlines()
-    file.write_text(f"{first}\n")
-    assert main([*command, "--num-beams", "30", "--json"]) == 0
-    out, told = capsys.readouterr()
-    measured = ("seconds", "ratio", "ratio_low", "ratio_high")
-    kept = [[{key: row[key] for key in row.keys() - {*measured}} for row in each] for each in (rows, json.loads(out))]
-    assert kept[0] == kept[1]
-    assert told.count("reference ") == 2
-    assert file.read_text().splitlines()[0] == first
-    assert len(file.read_text().splitlines()) == len(lines) == 3
-    assert main([*command[:-1], "100", "--num-beams", "100", "--batches", "2", "--json"]) == 0
-    alike = [row for row in json.loads(capsys.readouterr().out) if row["search"] == "new"]
-    assert all(row[f"{each}_worst"] < 1 for row in alike for each in ("q25", "median", "q75"))
-    assert len(file.read_text().splitlines()) == 6  # that of 100 prefixes is another one
-    file.write_text("{")
-    with pytest.raises(UserError, match=r"noisy\.jsonl: not the lines of a reference"):
-        main(command)
-    with pytest.raises(UserError, match="of 0 questions, none has two possible answers"):
-        main([*command, "--count", "0", "--reference-file", str(tmp_path / "none")])
-    with pytest.raises(UserError, match="--heads: not with --search"):
-        main([*command, "--heads", "3"])
-    with pytest.raises(UserError, match="--num-beams: only with --search"):
-        main([str(run), "--num-beams", "30"])

@@ -41,6 +41,21 @@ def test_every_choice_survives(group: str, name: str, composed, written, words) 
     assert run_id(stored) == run_id(config)
 
 
+def test_the_data_of_a_run_is_where_it_was_made(tmp_path: Path, composed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where its command is called; unless it is not there, as where the folder was moved."""
+    made, moved, here = (tmp_path / folder for folder in ("outputs/run", "moved/run", "elsewhere"))
+    for folder in (made, moved, here):
+        folder.mkdir(parents=True)
+        config = composed("output_dir=outputs", "data_dir=data")
+        OmegaConf.save(OmegaConf.structured(config), folder / "config.yaml")
+    monkeypatch.chdir(here)
+    assert read_config(made).data_dir == "data"
+    (tmp_path / "data").mkdir()
+    assert read_config(made).data_dir == read_config(Path("../outputs/run")).data_dir == str(tmp_path / "data")
+    assert read_config(made, ["data_dir=other"]).data_dir == "other"
+    assert read_config(moved).data_dir == "data"
+
+
 @pytest.mark.slow
 def test_decoding_may_change_and_the_folder_be_moved(tmp_path: Path, written) -> None:
     run = written("decoding=beam", "extra_decodings=expectation", "extra_decodings.expectation.num_beams=7")

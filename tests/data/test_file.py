@@ -140,6 +140,10 @@ def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path) ->
         found = prepared(tmp_path / "data", path, lines.append, test_path=str(test))
         assert line in lines
     assert line in found.fingerprint()["warnings"]
+    lines = []
+    prepared(tmp_path / "data", path, lines.append, test_path=str(test), validation_path=str(test))
+    assert "test is the file of validation: its scores are those of validation." in lines
+    assert not [line for line in lines if "test questions are also in validation" in line]
     assert not set(pairs_of(found, "validation")) & set(pairs_of(found, "train"))
 
 
@@ -247,6 +251,7 @@ def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None
         assert again.digests() == digests
         with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back, or"):
             Prepared(before.dataset, tmp_path / "elsewhere").prepare()
+        assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pyt
     for name, value in metrics.items():
         assert (value is None) == (record[name] is None)
         assert value is None or value == pytest.approx(record[name], rel=1e-6)
-    assert "decoded test: 30 examples" in printed.err
+    assert "decoded test by greedy: 30 examples" in printed.err
 
 
 OTHER = ["dataset=multiplication", "dataset.train_rows=96", "dataset.validation_rows=20"]
@@ -176,6 +176,12 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
 # ---- intervals
 
 
+def test_an_interval_is_printed_with_its_level() -> None:
+    answer = {"question": "what?", "answer": "40", "interval": [0, 465061.2]}
+    assert script["as_text"]({**answer, "level": 0.9}) == "what?\n  40, 90% in [0, 465061]"
+    assert script["as_text"](answer) == "what?\n  40, central 95% in [0, 465061]"
+
+
 def held(folder: Path, name: str, level: float) -> tuple[float, float, float]:
     """Coverage and width of the intervals of a predictions file, and the quantile of its validation scores."""
     header, rows = read_predictions(folder / name)
@@ -205,7 +211,7 @@ def test_intervals_of_answers_are_those_that_are_scored(
     assert kept.stat().st_mtime_ns == stamp
     main([str(folder), question, "--interval", "0.8"])
     low, high = first[0]["interval"]
-    assert f"{first[0]['answer']} [{low:.12g}, {high:.12g}]" in capsys.readouterr().out
+    assert f"{first[0]['answer']}, 80% in [{low:.12g}, {high:.12g}]" in capsys.readouterr().out
     # With the scores of a predictions file, which has those of its own decoding.
     for words, name in (([], "predictions-greedy-1.jsonl"), (by_number, "predictions-expectation-20.jsonl")):
         path = predict(folder, [*words, "decoding.interval_rows=15"], say=[].append)

@@ -239,6 +239,7 @@ def test_a_distribution_by_hand() -> None:
     assert np.array_equal(drawn, pickle.loads(pickle.dumps(found)).sample(4000, seed=1))
     assert np.array_equal(found.sample(9), found.sample(9, seed=0))
     assert found.interval(0) == (4, 4)
+    assert repr(found) == "NumberDistribution(median=4, mean=5, 90% in [2, 10], 3 numbers, covered 0.15)"
     for share in (1.5, -0.1, math.nan):
         with pytest.raises(ValueError, match=f"^{share}: a share of the probability is from 0 to 1"):
             found.quantile(share)
@@ -274,6 +275,7 @@ def test_crps_with_a_far_number_of_hardly_any_probability() -> None:
 def test_without_a_number_there_is_no_statistic() -> None:
     found = NumberDistribution.of({"-": 0.5, "1e400": 0.1})
     assert (found.represented, found.covered, len(found.values)) == (0, 0, 0)
+    assert repr(found) == "NumberDistribution(no number, covered 0)"
     for ask in (found.moments, lambda: found.median, lambda: found.crps(1), lambda: found.sample(1, 0)):
         with pytest.raises(ValueError, match="the distribution has no number"):
             ask()

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,21 @@ def test_a_row_that_fails_is_told_and_its_folder_stays(said: Callable[..., Any],
     hours = {line.split()[2]: line.split()[-2] for line in lines if line.lstrip().startswith("noisy_numbers gpt2_tiny")}
     assert hours.pop("ce_digits") == "unknown"
     assert {float(each) > 0 for each in hours.values()} == {True}
+
+
+def test_one_that_is_stopped_leaves_nothing(said: Callable[..., Any], tmp_path: Path, monkeypatch) -> None:
+    def stopped(*runs: Any, **settings: Any) -> None:
+        assert [*tmp_path.glob("rehearsal-*")]
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("ntl.launch.workers.sweep_all", stopped)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: pytest.fail("it would end at once"))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            said("--rehearse")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not [*tmp_path.glob("rehearsal-*")]
 
 
 @pytest.mark.parametrize("words", ["--shapes tiny", "--shapes tiny --measure 4", "--measure 1", "--measure -2"])

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,7 +302,7 @@ def test_as_few_decimals_as_keep_the_spread(y: list[float], texts: list[str]) ->
     column = np.array(y)[:, None]
     numeral = Numeral.of(column)
     assert numeral.texts(column) == texts
-    read = numeral.read(np.stack([values_of(text, 1) for text in numeral.texts(column)]))
+    read = numeral.read(values_of(numeral.texts(column), 1))
     assert np.abs(read - column).max() == pytest.approx(numeral.lost * numeral.unit)
     assert np.abs(read / column.max() - column / column.max()).max() <= 1e-3
 
@@ -330,7 +331,13 @@ def test_what_is_written_as_one_number_is_constant(decimals: int | str, y: list[
 def test_several_numbers_are_all_there_or_none() -> None:
     columns = np.array([[1.0, 0.25], [2.0, 0.5]])
     assert Numeral.of(columns).texts(columns) == ["1.00, 0.25", "2.00, 0.50"]
-    assert values_of("1.00, 0.25", 2).tolist() == [1, 0.25]
-    assert np.isnan(values_of("1.00", 2)).all()
-    assert values_of("about 7", 1).tolist() == [7]
-    assert np.isnan(values_of("seven", 1)).all()
+    assert values_of(["1.00, 0.25"], 2).tolist() == [[1, 0.25]]
+    assert np.isnan(values_of(["1.00", "1.00, 2.00, 3.00"], 2)).all()
+    assert values_of(["about 7"], 1).tolist() == [[7]]
+    assert np.isnan(values_of(["seven"], 1)).all()
+
+
+@pytest.mark.parametrize("decimals", [-1, 2.5, 13, "few"])
+def test_decimals_are_a_whole_number(decimals: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^decimals={decimals!r}: choose auto, or a whole number from 0 to 12"):
+        Numeral.of(np.array([[1.0], [2.0]]), decimals)

@@ -116,7 +116,7 @@ def test_each_thing_that_does_not_fit_has_its_line(published: list[RunRecord]) -
         "its seed is 2, and 1 by its overrides",
         "its commit 0+ is not in this repository",
         "its source had uncommitted changes",
-        "data.files.train.jsonl differs from that of [0-9]+ published runs with the same settings",
+        "data.files.train.jsonl differs from [0-9]+ published runs with the same settings",
         "test/accuracy is 0.9, and its answers give 0.[0-9]+",
     ]
     faults, _ = check_record(wrong, published, ROOT)

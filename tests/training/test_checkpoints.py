@@ -60,10 +60,10 @@ def test_a_state_of_another_step_is_refused(finished: Path, small) -> None:
     shutil.copyfile(late / "optimizer.pt", early / "optimizer.pt")
     write_manifest(early)
     shutil.rmtree(late)
-    with pytest.raises(UserError, match=r"its optimizer has taken 12 steps, and its state is that of step 6; remove"):
+    with pytest.raises(UserError, match=r"its optimizer has taken 12 steps, and its state is of step 6; remove"):
         train(small())
     early.rename(late)
-    with pytest.raises(UserError, match=r"checkpoint-12: its state is that of step 6; give the folder the name check"):
+    with pytest.raises(UserError, match=r"checkpoint-12: its state is of step 6; give the folder the name check"):
         train(small())
 
 
@@ -159,7 +159,7 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
     yield "optimizer.pt", "and its state another"
     with PICKLE(folder / "optimizer.pt") as content:
         content["state"] = {}
-    yield "", "its optimizer has taken 0 steps, and its state is that of step 6"
+    yield "", "its optimizer has taken 0 steps, and its state is of step 6"
     with TENSORS(folder / "model.safetensors") as content:
         del content["transformer.ln_f.bias"]
     yield "model.safetensors", "it lacks transformer.ln_f.bias"

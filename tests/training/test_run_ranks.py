@@ -120,7 +120,7 @@ def test_two_ranks_compute_what_one_process_does(how: str, more: list[str], on_r
     one = on_ranks(1, "float64", "one", *shared, "trainer.batch_size=16")
     one.run()
     said = two.run()
-    assert said.count("decoded test: 30 examples") == said.count("Record: ") == 1
+    assert said.count("decoded test by greedy: 30 examples") == said.count("Record: ") == 1
     for line, expected in zip(read_metrics(two.folder / METRICS), read_metrics(one.folder / METRICS), strict=True):
         assert line == pytest.approx(expected, rel=1e-6)
     weights, expected_weights = _weights(two.folder), _weights(one.folder)

@@ -1,4 +1,4 @@
-"""``scripts/benchmark_training.py``: time and memory of optimizer steps by config, over those of the first."""
+"""``scripts/benchmark_training.py``: time and memory of optimizer steps by config, relative to the first."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: i
     """Yield the median seconds of a step of each row, behind the first fifth of the steps, and its peak memory.
 
     A row is overrides with spaces between them, behind ``common``; "bare" is a plain Seq2SeqTrainer with the model's
-    own loss. Memory is that of two steps, beyond the weights and what else there is before; what is launched, that of
+    own loss. Memory is of two steps, beyond the weights and what else there is before; what is launched, of
     the third.
     """
     with tempfile.TemporaryDirectory() as folder:

@@ -107,7 +107,7 @@ def report(main: Callable[[], int | None], interrupted: str = "interrupted.", ex
                 print(f"error: {redact(line)}", file=sys.stderr)
                 return BAD_INPUT
             if isinstance(error, BrokenPipeError):
-                print(flush=True)  # raises again where the pipe is that of standard output
+                print(flush=True)  # raises again where standard output is the pipe
             print_traceback()
             return FAILED
         finally:

@@ -41,7 +41,7 @@ CHANGEABLE = ("decoding", "device", "data_dir", "dataset")
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS`` with those of the data sets, which stand in the files of ``ntl.data.sets``."""
+    """``SCHEMAS`` with the schemas of data sets, which stand in the files of ``ntl.data.sets``."""
     package = import_module("ntl.data.sets")
     with needs("train"):
         for module in iter_modules(package.__path__):
@@ -312,6 +312,9 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     values = read_yaml(path) if path.is_file() else None
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; give the folder of one, for example outputs/<run id>.")
+    home = str(folder.resolve().parent).removesuffix(f"/{Path(str(values.get('output_dir')))}")
+    if (data_dir := Path(home, str(values.get("data_dir")))).is_dir():  # of where the run was made, not of here
+        values["data_dir"] = str(data_dir)
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
@@ -332,7 +335,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         files = setting_files(config.dataset, config.data_dir)  # another file is another data set
         config.dataset.contents |= {key: contents_of(files[key]) for key in typed & files.keys()}
     config.output_dir = str(folder.parent)
-    # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
+    # The run has its own weights and tokenizer, so the folders that it began from may be gone.
     parts = {group: getattr(config, group) for group in ("model", "tokenizer")}
     validate(replace(config, **{group: replace(part, path=part.path and str(folder)) for group, part in parts.items()}))
     return config

@@ -81,7 +81,7 @@ class SpeculativeConfig(DecodingConfig, schema="decoding/speculative"):
         if not config.objective.drafts:
             yield ". objective", f"the model has no heads to draft with; {OTHER}, or train it with objective=mtp."
         if self.heads > config.objective.drafts:
-            yield ".heads objective.heads", "choose at most those of the model."
+            yield ".heads objective.heads", "choose at most as many as the model has."
         yield from super().rules(config, typed)
 
 

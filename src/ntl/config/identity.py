@@ -159,7 +159,7 @@ def identity_fields(config: Any) -> dict[str, Any]:
 def run_id(config: Any, values: dict[str, Any] | None = None) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``identity_fields``, is the id; words are for people.
 
-    ``values`` are those of ``identity_fields`` where they are known.
+    ``values`` are what ``identity_fields`` returns, where it is known.
 
     It leaves out locations (``NOT_RECORDED``), steps that follow from epochs, and decoding and paper_compat: a trained
     model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
@@ -173,8 +173,8 @@ def run_id(config: Any, values: dict[str, Any] | None = None) -> str:
 def recorded(config: Any) -> dict[str, Any]:
     """The part of a config that a run's record keeps, without settings that are switched off.
 
-    Where weights are loaded, the shapes of ``config/model`` are left out: those of the weights are in
-    ``RunRecord.model``.
+    Where weights are loaded, the shapes of ``config/model`` are left out: the shapes of the weights
+    are in ``RunRecord.model``.
     """
     values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
     for group, content in _contents(config).items():

@@ -260,7 +260,7 @@ class RegressionConfig(ObjectiveConfig, schema="objective/regression"):
     collator: str = "ntl.data.collate.regression_collator"
     keep_target: bool = True
     watch: str = "ntl"
-    standardize: bool = setting(False, "Standardize answers by those of training; false: not, as in the original code.")
+    standardize: bool = setting(False, "Standardize answers by the training set's; false: as the original code.")
 
 
 @dataclass
@@ -304,7 +304,7 @@ class MTPConfig(ObjectiveConfig, schema="objective/mtp"):
     keep_depth: bool | None = setting(
         None,
         "With `kind=parallel`, keep all blocks of the trunk; false: it has one less for each further head, so that the "
-        "number of weights is that of a next-token model; null: false where the model has enough blocks.",
+        "number of weights is as in a next-token model; null: false where the model has enough blocks.",
     )
     one_at_a_time: bool = setting(True, "Compute one head after the other, so that only one's logits are held.")
 

@@ -53,7 +53,7 @@ class ModelConfig(Schema):
     requires: str = setting("", "What the model needs, in words; not to be set.")
     pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
     dropout: float | None = setting(
-        0.1, "Dropout; null, unless it is typed: that of the loaded weights.", origin="published", min=0, max=0.9
+        0.1, "Dropout; null, unless it is typed: as in the loaded weights.", origin="published", min=0, max=0.9
     )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
@@ -85,7 +85,7 @@ class ModelConfig(Schema):
 
 @dataclass
 class T5Config(ModelConfig, schema="model/t5"):
-    """T5 v1.0: tied embeddings, ReLU, relative positions. The shape is that of T5-Small."""
+    """T5 v1.0: tied embeddings, ReLU, relative positions. Shaped as T5-Small."""
 
     _target_: str = "ntl.models.pretrained.build_t5"
     family: str = "t5"
@@ -111,7 +111,7 @@ class T5RegressionConfig(T5Config, schema="model/t5_regression"):
 class RTConfig(T5Config, schema="model/rt"):
     """Regression Transformer (Born and Manica, 2023) as in the paper: T5 with frozen number encodings.
 
-    The encoding of a token ``_d_e_`` is that of d x 10^e.
+    A token ``_d_e_`` is encoded as d x 10^e.
     """
 
     _target_: str = "ntl.models.rt.build"
@@ -122,7 +122,7 @@ class RTConfig(T5Config, schema="model/rt"):
 
 @dataclass
 class GPT2Config(ModelConfig, schema="model/gpt2"):
-    """GPT-2: learned positions, tied embeddings, GELU. The shape is that of GPT-2 Small."""
+    """GPT-2: learned positions, tied embeddings, GELU. Shaped as GPT-2 Small."""
 
     _target_: str = "ntl.models.pretrained.build_gpt2"
     family: str = "decoder"
@@ -157,7 +157,7 @@ class CausalConfig(ModelConfig, schema="model/causal"):
 class HFConfig(ModelConfig, schema="model/hf"):
     """The weights in `path` as they are: any decoder or encoder-decoder of transformers, with its own config.
 
-    ``family`` and ``name`` are those of the weights (``describe_weights``).
+    ``family`` and ``name`` describe the weights (``describe_weights``).
     """
 
     _target_: str = "ntl.models.pretrained.build"

@@ -15,7 +15,7 @@ from ntl.tokenizers.load import backend_state, special_ids, text_backend
 Row = Mapping[str, Any]
 Message = dict[str, str]
 ASKED = {"question": "What is 2 plus 5?", "answer": "7310842"}
-DAY = date(2024, 7, 26)  # that of Llama 3 where today's is not known
+DAY = date(2024, 7, 26)  # as in Llama 3's template where today's is not known
 NOW = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
 MARK = "\ufdd0"  # Unicode's own for internal use; stands around a special token that is text
 NOT_BEGUN = "does not begin a conversation with the prompt of its question"

@@ -2,7 +2,7 @@
 
 Padding is told apart by the attention mask and by labels of -100, never by its id, which may be the end token's.
 ``prompts`` are inputs to decode from; ``longest_input`` is the number of tokens in the longest input of a split, of
-which ``about`` is that of its ``EncodedDataset``.
+which ``about`` belongs to its ``EncodedDataset``.
 
 Shapes: B batch, S sequence length (the question's unless stated), T answer length with its end token.
 """
@@ -120,7 +120,7 @@ class CausalCollator(QuestionCollator):
 class CopyCollator(CausalCollator):
     """`CausalCollator` whose batches have a second copy of each example, the answer of which is to be masked.
 
-    The copies are those of `with_copies`; the end token stands between an example and its copy. The batch also has
+    The copies are made by `with_copies`; the end token stands between an example and its copy. The batch also has
     ``COPIES``.
     """
 

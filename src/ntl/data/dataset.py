@@ -27,7 +27,7 @@ PLAIN_NUMBERS = "plain"
 CODE = "original code"
 # The files of the package's own data sets; their classes have a ``version``.
 VERSIONED = ("file", "generated", "mathematics", "multiplication", "noisy_numbers", "official")
-SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
+SEED = "Seed of the order and the choice of rows; training takes the run's own."
 
 
 def rows(default: int, meaning: str, **about: Any) -> Any:

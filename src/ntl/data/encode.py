@@ -30,6 +30,11 @@ END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow file that is whole
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 CHUNK = 5_000  # rows encoded at a time
 REMEDY = "take another model"
+# What is counted, what is said of it, and what to do.
+LOST = (
+    ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
+    ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
+)
 Row = Mapping[str, Any]
 
 
@@ -152,11 +157,23 @@ def encode_dataset(
     return make_once(folder, find, write, log, "write token ids to")
 
 
-def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
-    """A few rows, in memory: examples as those of an ``EncodedDataset``. ``settings`` are those of ``Encoder``."""
+def encode_rows(
+    rows: Sequence[Row], tokenizer: Any, *, log: Callable[[str], None] = lambda line: None, **settings: Any
+) -> list[dict[str, np.ndarray]]:
+    """A few rows, in memory: examples as an ``EncodedDataset`` has them. ``settings`` are as in ``Encoder``.
+
+    ``log`` is told of text that is lost.
+    """
     encode = Encoder(tokenizer, **settings)
-    types = encode.arrays.items()
-    return [{name: np.array(example[name], dtype) for name, dtype in types} for example in encode(rows)]
+    types, examples = encode.arrays.items(), [*encode(rows)]
+    for line in lost_text({name: sum(each[name] for each in examples) for name, *_ in LOST}, len(rows), "texts"):
+        log(line)
+    return [{name: np.array(example[name], dtype) for name, dtype in types} for example in examples]
+
+
+def lost_text(about: Mapping[str, int], total: int, named: str) -> list[str]:
+    """A line for each way in which ``total`` examples have lost text, as ``EncodedDataset.about`` counts them."""
+    return [f"{about[lost]:,} of {total:,} {named} {what}; {remedy}." for lost, what, remedy in LOST if about[lost]]
 
 
 def needs_space(tokenizer: Any) -> bool:
@@ -182,7 +199,7 @@ class Encoder:
 
     The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off, but for
     a chat, which then begins anywhere; the answer goes on behind it and has the end token. A special token in a text is
-    text. Where tokens have values, that of a number token is its number, and that of any other token 1.
+    text. Where tokens have values, a number token's is its number, and any other token's is 1.
 
     Args:
         decoder_only: The answer continues the question's text; else each is a text of its own.

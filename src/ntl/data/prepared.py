@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lines:
-    r"""The lines of a file, without their ends. Only ``\n`` ends one; that of the last is optional."""
+    r"""The lines of a file, without their ends. Only ``\n`` ends one; at the end of the file it is optional."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +112,7 @@ class Prepared:
         if split not in dataset.all_splits:
             raise UserError(f"{dataset.name} has no split {split!r}; choose one of {', '.join(dataset.all_splits)}.")
         if not path.is_file() or sha256_of(path) != _digests(self.manifest)[path.name]:
-            fault = f"not the file that was prepared: its sha256 is not that of {MANIFEST}, or it is gone"
+            fault = f"not the file that was prepared: its sha256 is not the one in {MANIFEST}, or it is gone"
             remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
             raise UserError(f"{path}: {fault}; {remedy}.")
         return Rows(path)
@@ -162,6 +162,8 @@ class Prepared:
         Atomic, and safe against a second process that does the same. ``download=False`` never asks the network for the
         official release.
         """
+        if not self.find():  # before a folder is made
+            self._check_sources()
         target = self.data_dir / self.dataset.folder_name
         found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
         manifest = self.manifest
@@ -175,7 +177,6 @@ class Prepared:
 
     def _write(self, folder: Path, log: Log, download: bool) -> None:
         dataset = self.dataset
-        self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, log, download=download)
@@ -211,7 +212,7 @@ class Prepared:
 def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "datasets.Dataset":
     """A split as a ``datasets.Dataset`` with the columns id, question and answer, prepared on first use.
 
-    It needs its own files alone: where those of other splits are missing or damaged, it is prepared without these.
+    It needs its own files alone: where files of other splits are missing or damaged, it is prepared without these.
     ``data_dir`` is where prepared files are written, ``data`` when None. Whatever lies under the environment variable
     NTL_DATA_DIR, prepared or raw, is read and never written.
     """

@@ -1,4 +1,4 @@
-"""Files that data sets are read from; those of official releases are downloaded, and checked against their sha256."""
+"""Files that data sets are read from; official releases are downloaded, and checked against their sha256."""
 
 import gzip
 import http.client

@@ -53,7 +53,7 @@ def matched(texts: Sequence[bytes], pattern: re.Pattern[str]) -> np.ndarray:
 def of_parts(texts: Sequence[bytes], answer: str, weight: float | Sequence[tuple[int, float]]) -> np.ndarray:
     """The weight of each token (T,) of an answer; a list has the characters and the weight of each of its parts.
 
-    Tokens before the answer have the weight of its first character, and those behind it that of the last. ValueError
+    Tokens before the answer have the weight of its first character, tokens behind it the weight of its last. ValueError
     for an answer with parts that the tokens do not write as it stands.
     """
     if not isinstance(weight, Sequence):

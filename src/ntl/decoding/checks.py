@@ -90,8 +90,12 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     rounds answers of a file is said.
     """
     config, dataset = parts.config, parts.dataset
+    count = len(different_questions(parts)) if any(how.interval_rows for how in decodings.values()) else 0
+    if 0 < count < (rows := len(parts.rows("validation"))):
+        parts.say(
+            f"validation: {rows:,} rows are of {count:,} different questions; intervals are from one row of each."
+        )
     for group, decoding in decodings.items():
-        count = len(different_questions(parts)) if decoding.interval_rows else 0
         if 0 < min(decoding.interval_rows, count) < (least := least_answers(LEVEL)):
             raise UserError(
                 f"{group}.interval_rows={decoding.interval_rows}: intervals of 90% need {least} validation answers or "

@@ -21,7 +21,7 @@ LARGEST = 1e300
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NumberDistribution:
     """Numbers in ascending order and their probabilities, (V,) float64, and the likeliest text of each.
 
@@ -45,6 +45,13 @@ class NumberDistribution:
         masses = np.array([math.fsum(written[value].values()) for value in values])
         texts = [max(written[value].items(), key=lambda item: item[1])[0] for value in values]
         return cls(np.array(values), masses / max(math.fsum(masses), 1.0), texts, min(covered, math.fsum(masses), 1.0))
+
+    def __repr__(self) -> str:
+        if not self.represented:
+            return f"NumberDistribution(no number, covered {self.covered:.3g})"
+        low, high = self.interval(0.9)
+        told = f"median={self.median:.6g}, mean={self.mean:.6g}, 90% in [{low:.6g}, {high:.6g}]"
+        return f"NumberDistribution({told}, {len(self.values):,} numbers, covered {self.covered:.3g})"
 
     @property
     def represented(self) -> float:

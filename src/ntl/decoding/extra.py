@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ from numpy.typing import NDArray
 from torch import distributed
 
 from ntl.config import DecodingConfig
-from ntl.decoding.checks import splits_of
+from ntl.decoding.checks import RULE, splits_of
 from ntl.decoding.likelihood import answer_bits
 from ntl.decoding.predictions import decode_splits, decoded_examples, predictions_name
-from ntl.evaluation import Scores
+from ntl.evaluation import Scores, read_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.metrics import metric_of
 from ntl.results.readings import OWN_ERROR
@@ -58,7 +59,6 @@ def decode_extra(
     validates = parts.dataset.metrics == "number" and "validation" not in parts.dataset.test_splits
     decodings = {"": own, **decodings} if decodings and validates else decodings
     for name, decoding in decodings.items():
-        parts.say(f"decoding by {name or own.name}:")
         tests, at = splits_of(parts, decoding) if name else (), f"@{name}" if name else ""
         for splits, more in ((tests, []), (("validation",) if validates else (), ["validation"])):
             path = folder / predictions_name(decoding, *more, name=name)
@@ -71,27 +71,35 @@ def decode_extra(
     return metrics, errors
 
 
+def mae_of_all(path: Path) -> float:
+    """The MAE of a predictions file of numbers; an answer without one counts as the median of the training answers."""
+    header, rows = read_predictions(path)
+    given, answers = ([RULE.extract(row[name]) for row in rows] for name in ("prediction", "answer"))
+    median, known = Decimal(header["baselines"]["median"]), [each for each in answers if each is not None]
+    return float(RULE.compare([median if each is None else each for each in given], known).error.mean())
+
+
 def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
     """Of ``decoding=auto``: decode validation rows greedily and by each of ``extra_decodings``, and take the best.
 
     It becomes ``config.decoding``, and greedy decoding one of ``extra_decodings``; ``parts.validation_errors`` has the
-    errors. An answer without a number counts as if it were the median of the training answers. Ties go to the first.
+    errors, by ``mae_of_all`` but for errors that are clipped. Ties go to the first.
     """
     config, error, errors = parts.config, OWN_ERROR.get(parts.dataset.name, "mae"), dict[str, float]()
     decodings = {"greedy": replace(config.decoding, name="greedy"), **config.extra_decodings}
     for name, decoding in decodings.items():
         path = folder / predictions_name(decoding, "validation", name=name)
         if scores := searches.setdefault(path, decode_splits(parts, ["validation"], path, decoding, searches)):
-            mine = {key.removeprefix("validation/"): value for key, value in scores.metrics.items()}
-            lacking = mine["unparsable"] if error == "mae" else 0.0  # clipped errors count them
-            errors[name] = lacking * mine[f"{error}:median"] + (lacking < 1 and (1 - lacking) * mine[error])
+            # Clipped errors count every answer.
+            errors[name] = mae_of_all(path) if error == "mae" else scores.metrics[f"validation/{error}"]
     box = [errors]
     if distributed.is_initialized():
         distributed.broadcast_object_list(box)
     best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
     told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
     parts.say(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
-    intervals = {"interval_rows": config.decoding.interval_rows, "interval_scale": config.decoding.interval_scale}
-    config.decoding = replace(decodings[best], **intervals)
+    own, chosen = config.decoding, decodings[best]
+    kept: Any = {"interval_rows": own.interval_rows, "interval_scale": own.interval_scale}
+    config.decoding = replace(chosen, **kept, max_new_tokens=chosen.max_new_tokens or own.max_new_tokens)
     config.extra_decodings = config.extra_decodings if best == "greedy" else decodings
     parts.validation_errors = box[0]

@@ -95,9 +95,6 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
     """Decode ``rows`` validation examples of different questions, the same for every run, and compare the answers."""
     texts, examples = parts.rows("validation"), parts.encoded("validation")
     different = different_questions(parts)
-    if len(different) < len(texts):
-        count = f"{len(texts):,} rows are of {len(different):,} different questions"
-        parts.say(f"validation: {count}; intervals are from one row of each.")
     order = sorted(different, key=lambda index: sample_key(texts[index]["id"]))[:rows]
     answers = decode_examples(parts, decoding, [examples[index] for index in order], "validation", **options)
     correct = (RULE.extract(texts[index]["answer"]) for index in order)
@@ -150,7 +147,6 @@ def decode_splits(
         texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
         answers = decode_examples(parts, config, examples, split, **more)
-        parts.say(f"decoded {split}: {len(texts):,} examples")
         if whole:
             rows += _documents(split, texts, answers)
         else:
@@ -169,11 +165,12 @@ def decode_splits(
     write_predictions(path, header, rows)
     scores = score_predictions(path)
     for split in splits:
-        if (represented := scores.metrics.get(f"{split}/represented", 1.0)) < COVERED:
-            parts.say(
-                f"{split}: the numbers that decoding={config.name} finds hold {represented:.3f} of the probability, "
-                "the rest is text, and its answers are those of a part."
+        told, represented = "", scores.metrics.get(f"{split}/represented", 1.0)
+        if represented < COVERED:
+            told = (
+                f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are of this part alone"
             )
+        parts.say(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{told}")
     return scores
 
 

@@ -22,7 +22,6 @@ from ntl.decoding.predictions import calibrate, decode_examples, decode_splits, 
 from ntl.evaluation import read_predictions, write_predictions
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.interval import Calibration
-from ntl.evaluation.metrics import COVERED
 from ntl.evaluation.rules import RULES
 from ntl.results import read_record, write_record
 from ntl.results.record import RECORD, pack_errors
@@ -136,7 +135,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
         named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
         path = folder / (PREDICTIONS if is_own else predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
-            say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
+            say(f"{config.dataset.name} with other settings: its test questions may be among the training questions.")
         splits = splits_of(parts, config.decoding)
         check_lengths(parts, splits if elsewhere else ())
         check_decodings(parts, {"decoding": config.decoding})
@@ -183,6 +182,7 @@ def of_run(
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
+    parts.say_of_data = lambda line: None  # training told what it had to tell
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
@@ -273,9 +273,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     decoder_only = not parts.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text, "answer": "0"} for text in questions]
-    examples: list[Any] = encode_rows(
-        rows, parts.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED, chat=loaded.chat
-    )
+    settings: Any = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
+    examples: list[Any] = encode_rows(rows, parts.tokenizer, log=parts.say, **settings)
     positions = getattr(parts.model.config, "max_position_embeddings", None)
     if positions is not None and not decoder_only and loaded.limit > positions:
         raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")
@@ -284,11 +283,6 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     answers = decode_examples(parts, decoding, examples, "questions", **options)
-    if doubtful := sum(answer.about.get("represented", 1.0) < COVERED for answer in answers):
-        parts.say(
-            f"{doubtful:,} of {len(answers):,} answers: the numbers that were found hold less than {COVERED} of "
-            "the probability, and the answer is that of a part of it."
-        )
     lines: list[dict[str, Any]] = [
         {"question": question, "answer": answer.text, **answer.about}
         for question, answer in zip(questions, answers, strict=True)

@@ -40,6 +40,7 @@ class NumberReader:
         model: Of transformers, with a head over tokens, on its device. It is put into evaluation mode while it reads.
         tokenizer: Its tokenizer, one of transformers with a Rust backend.
         max_new_tokens: The most tokens of an answer.
+        max_input_length: The most tokens of a prompt: of a longer one the beginning is cut off, with a warning.
         batch_size: Prompts of one forward pass; a search reads several prefixes of each.
         num_beams: How finely a search reads the tree of numbers (``decoding.num_beams``).
         chat: Whether prompts are questions for the tokenizer's chat template (``dataset.format=chat``).
@@ -54,21 +55,24 @@ class NumberReader:
         tokenizer: Any,
         *,
         max_new_tokens: int = 32,
+        max_input_length: int = 1 << 30,
         batch_size: int = 16,
         num_beams: int = 100,
         chat: bool = False,
     ) -> None:
         if not model.can_generate():
             raise ValueError(f"{type(model).__name__} has no head over tokens: take AutoModelForCausalLM or Seq2SeqLM")
-        if min(max_new_tokens, batch_size, num_beams) < 1:
-            raise ValueError("max_new_tokens, batch_size and num_beams must be at least 1")
+        if min(max_new_tokens, max_input_length, batch_size, num_beams) < 1:
+            raise ValueError("max_new_tokens, max_input_length, batch_size and num_beams must be at least 1")
         self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
-        self.max_new_tokens, self.batch_size, self.num_beams = max_new_tokens, batch_size, num_beams
+        self.max_new_tokens, self.max_input_length = max_new_tokens, max_input_length
+        self.batch_size, self.num_beams = batch_size, num_beams
 
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
         """Return the number that answers each prompt, (n,) float64: NaN, and a warning with their count, for none.
 
-        A median or mean of numbers that are together unlikely has a warning, too. ValueError: Another ``how``; a prompt
+        A median or mean of numbers that are together unlikely has a warning, too, and so have prompts with unknown
+        tokens. ValueError: Another ``how``; a prompt
         that is empty, too long, or has a special token. Diverged: A logit is NaN or +inf.
         """
         if how in ("median", "mean"):
@@ -107,7 +111,8 @@ class NumberReader:
         if empty := next((number for number, row in enumerate(rows, 1) if not row["question"].strip()), 0):
             raise ValueError(f"prompt {empty} is empty: ask something")
         of_decoder = not model.config.is_encoder_decoder
-        examples = encode_rows(rows, tokenizer, decoder_only=of_decoder, max_length=1 << 30, chat=self.chat)
+        settings: Any = {"decoder_only": of_decoder, "max_length": self.max_input_length, "chat": self.chat}
+        examples = encode_rows(rows, tokenizer, log=lambda line: warnings.warn(line, stacklevel=5), **settings)
         special = [] if self.chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
         for number, row in enumerate(rows, 1):
             if token := next((token for token in special if token in row["question"]), None):

@@ -2,33 +2,57 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ntl.data.prepared import Rows
 from ntl.evaluation.metrics import RIDGE
 from ntl.evaluation.numeric import constant_baselines
-from ntl.evaluation.ridge import Ridge, Rows
+from ntl.evaluation.ridge import Ridge
 from ntl.system.errors import needs
 
 
-def references(train: Rows, validation: Rows, questions: Sequence[str]) -> dict[str, list[str]]:
-    """The answers of ridge regression to these questions, unless its fit overflows, and those of constants."""
-    found = dict[str, list[str]]()
+def references(train: Path, validation: Path, questions: Sequence[str]) -> dict[str, list[str]]:
+    """What ridge regression, unless its fit overflows, and constants answer to these questions."""
+    rows, found = list[Any]([Rows(train), Rows(validation)]), dict[str, list[str]]()
     with suppress(ValueError):
-        found[RIDGE] = Ridge(train, validation).answers(questions)
-    constants = constant_baselines([row["answer"] for row in train])
+        found[RIDGE] = Ridge(rows[0], rows[1]).answers(questions)
+    constants = constant_baselines([row["answer"] for row in rows[0]])
     return found | {f"constant ({name})": [constants[name]] * len(questions) for name in ("median", "mean")}
 
 
-def errors(y: NDArray, predicted: NDArray, *, powers: bool = False) -> dict[str, float]:
-    """MAE, RMSE and R2 of numbers (n,); with ``powers`` also the mean of |log10(predicted / y)|, "powers of ten"."""
+def compare(
+    y: NDArray,
+    predicted: Mapping[str, NDArray],
+    chosen: str,
+    ends: Mapping[float, Sequence[NDArray]],
+    level: float,
+    *,
+    powers: bool = False,
+) -> tuple[Any, Any]:
+    """Print and return MAE, RMSE and R2 of predictions (n,) by their name, and ``draw`` the chosen ones.
+
+    ``ends``: low and high ends of intervals around these by level, of which one ``level`` is shown. With ``powers``
+    there is the mean of |log10(predicted / y)|, too, "powers of ten".
+    """
     with needs("train"):
+        import pandas as pd
         from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
-    scores = {"MAE": mean_absolute_error, "RMSE": root_mean_squared_error, "R2": r2_score}
-    found = {name: float(score(y, predicted)) for name, score in scores.items()}
-    return found | ({"powers of ten": float(np.abs(np.log10(predicted / y)).mean())} if powers else {})
+    metrics: dict[str, Any] = {"MAE": mean_absolute_error, "RMSE": root_mean_squared_error, "R2": r2_score}
+    if powers:
+        metrics["powers of ten"] = lambda y, given: np.abs(np.log10(given / y)).mean()
+    scores = {name: {each: float(of(y, given)) for each, of in metrics.items()} for name, given in predicted.items()}
+    covered = {each: float(((low <= y) & (y <= high)).mean()) for each, (low, high) in ends.items()}
+    if ends:
+        scores[chosen] |= {"coverage": covered[level], "width": float(np.mean(ends[level][1] - ends[level][0]))}
+    table = pd.DataFrame(scores).T.rename(index={chosen: f"{chosen} (chosen)"})
+    print(table.to_string(float_format=lambda value: f"{value:.4g}", na_rep=""))
+    if scores.get(RIDGE, scores[chosen])["MAE"] < scores[chosen]["MAE"]:
+        print("Ridge regression on characters has less error: the language model adds nothing.")
+    return table, draw(y, predicted[chosen], ends.get(level), covered)
 
 
 def draw(y: NDArray, predicted: NDArray, ends: Sequence[NDArray] | None, covered: Mapping[float, float]) -> Any:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
-from ntl.evaluation.metrics import REFERENCES, RIDGE
-from ntl.evaluation.numeric import CONSTANTS, list_metrics
+from ntl.evaluation.metrics import CONSTANTS, REFERENCES, RIDGE
+from ntl.evaluation.numeric import list_metrics
 from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key, score_predictions

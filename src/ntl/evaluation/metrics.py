@@ -4,9 +4,11 @@ Tables, sweeps, figures and the choice of the best checkpoint read it. It import
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from typing import Any
 
 from ntl.system.errors import UserError
 
@@ -23,7 +25,8 @@ class Better(Enum):
 class Metric:
     """``format`` is a Python format spec; ``label`` is what headings call the metric.
 
-    ``factor`` takes a stored value to ``unit``.
+    ``factor`` takes a stored value to ``unit``. ``values`` makes of N compared answers (``ntl.evaluation.rules.Pairs``)
+    the values (N,) whose mean the metric is; other metrics are computed where they are returned.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Metric:
     format: str
     label: str
     factor: float = 1.0
+    values: Callable[[Any], Any] | None = None
 
     @property
     def heading(self) -> str:
@@ -48,6 +52,7 @@ NUMBER_VERSIONS = {
 # Of the probability; a decoding by number that has found less speaks for a part of what the model says.
 COVERED = 0.9
 RULE_OPTIONS = ("magnitudes", "percent")  # of the default rule of numbers
+CONSTANTS = ("mode", "median", "mean")  # answers, of the training numbers
 # Printed with the constant answers, and none themselves: a rule that is wrong in a known way
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
@@ -58,7 +63,7 @@ HIGHER, LOWER, NEITHER = Better.higher, Better.lower, Better.neither
 COUNT = Metric("count", NEITHER, "examples", ",.0f", "examples")
 # Of numeric answers: what number_metrics returns, in its order.
 NUMBER = (
-    Metric("accuracy", HIGHER, "share", ".3f", "accuracy"),
+    Metric("accuracy", HIGHER, "share", ".3f", "accuracy", values=lambda pairs: pairs.correct),
     Metric("mae", LOWER, "of the answer", ".3f", "MAE"),
     Metric("mse", LOWER, "of the answer, squared", ".3f", "MSE"),
     Metric("rmse", LOWER, "of the answer", ".3f", "RMSE"),
@@ -73,8 +78,8 @@ NUMBER = (
     Metric("mape_clipped", LOWER, "%", ".2f", "MAPE clipped at 100"),
     Metric("ape_clipped_10", LOWER, "%", ".2f", "APE clipped at 10"),
     Metric("log_ape", LOWER, "log points", ".3f", "mean log(1 + APE)"),
-    Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer"),
-    Metric("unparsable", NEITHER, "share", ".1%", "unparsable"),
+    Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer", values=lambda pairs: pairs.within),
+    Metric("unparsable", NEITHER, "share", ".1%", "unparsable", values=lambda pairs: ~pairs.valid),
     COUNT,
 )
 # Of text answers: what text_metrics returns, in its order.

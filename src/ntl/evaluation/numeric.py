@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntl.evaluation.metrics import NUMBER
+from ntl.evaluation.metrics import CONSTANTS, NUMBER
 from ntl.evaluation.rules import WIDE, AnswerRule, Pairs, compare_exactly, get_rule
 from ntl.numbers import format_number
 from ntl.numbers.answers import read_list
 
 NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
-CONSTANTS = ("mode", "median", "mean")
 POSITIONS = 20  # of a list of numbers whose errors are told
 
 
@@ -66,8 +65,7 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
         relative = np.where(valid, pairs.relative, 100.0)
         clipped, of_nonzero = np.minimum(relative, 100.0), relative[nonzero]
         mse = _mean(good.error**2)
-        return {
-            "accuracy": _mean(pairs.correct),
+        found = {
             "mae": _mean(good.error),
             "mse": mse,
             "rmse": math.sqrt(mse),
@@ -82,10 +80,9 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "mape_clipped": _mean_over_cells(clipped, nonzero, nonzero, groups),
             "ape_clipped_10": _mean(np.minimum(of_nonzero, 10.0)),
             "log_ape": _mean(np.log1p(of_nonzero)),
-            "within_1_percent": _mean(pairs.within),
-            "unparsable": _mean(~valid),
             "count": float(len(valid)),
         }
+        return {each.name: _mean(each.values(pairs)) if each.values else found[each.name] for each in NUMBER}
 
 
 def list_metrics(predictions: Sequence[str], answers: Sequence[str]) -> tuple[dict[str, float], NDArray[np.bool_]]:

@@ -75,7 +75,7 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
 
 
 def _check_scores(path: Path, record: RunRecord) -> None:
-    """UserError where a metric is not that of the predictions, if there are any, by the same rules."""
+    """UserError where a metric differs from the predictions, if there are any, by the same rules."""
     try:
         scores = score_predictions(path.with_name(PREDICTIONS))
     except UserError:

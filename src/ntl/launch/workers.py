@@ -213,6 +213,6 @@ def _rank_of_task() -> int | None:
     ranks = TorchDistributedEnvironment()
     if ranks.world_size == 1:
         return None
-    # Every rank sees all devices of its node and takes that of its LOCAL_RANK.
+    # Every rank sees all devices of its node and takes the one of its LOCAL_RANK.
     ranks.export(set_cuda_visible_devices=False, overwrite=True)
     return ranks.rank

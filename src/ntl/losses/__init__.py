@@ -17,7 +17,7 @@ or by 1 if there are none: it is then an exact 0 that still has a graph. "none" 
 and memory. `NumberTokenLoss` wraps both as a module for use with any trainer.
 
 Shape suffixes in all modules: V vocabulary, K number tokens, D hidden size, N the positions that count, in the order of
-the labels, M those of them whose label is a number.
+the labels, M the positions whose label is a number.
 """
 
 from typing import TYPE_CHECKING

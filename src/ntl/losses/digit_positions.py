@@ -84,7 +84,7 @@ def place_weighted(
     k is 0 at units, 1 at tens, −1 behind the decimal point. With NTL-WAS and the base 10, the sum over a number's
     digits is at least the expected absolute error of the whole number, but a long number drowns all else. A number is
     a run of digits and of points between digits. A sign is text that label and prediction share, and changes no
-    distance. |k| is at most 30. The gradient is that of L, times the weight.
+    distance. |k| is at most 30. The gradient is the gradient of L, times the weight.
 
     point_id is the token of the decimal point, or None if a point parts two numbers. distance is a registered number
     loss of single positions, or its name. The mean is over number labels, not over weights. Raises ValueError for
@@ -125,7 +125,7 @@ def check_digits(number_vocab: NumberVocabulary) -> None:
 
 
 def with_points(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor, Tensor]:
-    """Return two masks (..., T): the positions that belong to a number, and those of them that are a decimal point.
+    """Return two masks (..., T): the positions that belong to a number, and among them the decimal points.
 
     A point belongs to a number if it is between two digits.
     """

@@ -8,7 +8,7 @@ The pass computes the first term. The second reads number-token logits alone (a 
 (label smoothing). Number losses read number-token logits alone, too: autograd computes their gradient from a copy of
 these, (M, K), and the pass adds it to its own, which is softmax − target.
 
-Shape suffixes: V vocabulary, D hidden size, K number tokens, N all positions, C the rows of one call, B those of a
+Shape suffixes: V vocabulary, D hidden size, K number tokens, N all positions, C the rows of one call, B the rows of a
 chunk, M those whose number-token logits are read.
 """
 
@@ -49,7 +49,7 @@ class LMHead(NamedTuple):
     cap: float | None = None
 
     def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """Return the logits (..., V) of hidden (..., D), or only those of K token ids, (..., K).
+        """Return the logits (..., V) of hidden (..., D), or only the logits of K token ids, (..., K).
 
         Half-precision logits are converted to float32.
         """
@@ -282,7 +282,7 @@ def _of_logits(
 ) -> Tensor | None:
     """Write the losses of the rows; return the gradient, if it is needed, with respect to the logits before the cap.
 
-    Whatever the type of the logits, everything is computed in that of the coefficients.
+    Whatever the type of the logits, everything is computed in the type of the coefficients.
     """
     (count, width), dtype, on_cpu = logits_CV.shape, rows.base.dtype, logits_CV.device.type == "cpu"
     max_bytes = CPU_CHUNK_BYTES * torch.get_num_threads() if on_cpu else GPU_CHUNK_BYTES

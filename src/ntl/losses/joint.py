@@ -67,12 +67,12 @@ def ce_ntl(
         reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
             number labels (for number_level of numbers, for ntil of rows), or by the given counts. "sum" does not
             divide. "none" returns total, sums and counts at each position, (...); it is always computed by "reference".
-        base_count, number_count: Denominators to use instead of those of this batch, such as the counts of a whole
+        base_count, number_count: Denominators to use instead of the batch's own, such as the counts of a whole
             optimizer step.
         loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
             position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
             Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
-            number_level and ntil, the weight of a number or row is that of its last digit. (..., 2) are weights of the
+            number_level and ntil, a number or row has the weight of its last digit. (..., 2) are weights of the
             two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take one alone.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
             size of the logits, the gradient included, and has no second derivative; it has every kind but "emo".
@@ -171,17 +171,17 @@ def linear_ce_ntl(
     """Compute `ce_ntl` from hidden states and the weights of the head.
 
     The logits are softcap · tanh(z / softcap) with z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
-    The logits and their gradient are computed for one chunk of rows at a time, so that the peak memory is that of the
-    gradients of hidden states and weight and of one chunk. Ignored rows are dropped before the product. The gradient of
+    The logits and their gradient are computed for one chunk of rows at a time, so that the peak memory holds the
+    gradients of hidden states and weight, and one chunk. Ignored rows are dropped before the product. The gradient of
     the weight is accumulated in float32, and not computed if the weight is frozen. Under autocast the products are
     computed in the autocast type, as in the model itself.
 
     Args:
         hidden_states: (..., D). They are not shifted against the labels.
-        lm_head_weight: (V, D). It may be a computed tensor, such as that of a LoRA layer, or the tied embedding matrix.
+        lm_head_weight: (V, D). It may be a computed tensor, such as a LoRA layer's, or the tied embedding matrix.
         labels: (...).
         bias: (V,).
-        arguments: Those of `ce_ntl`, except inplace. The implementation "reference" computes all logits at once;
+        arguments: As in `ce_ntl`, except inplace. The implementation "reference" computes all logits at once;
             "fused" and "linear" are the same here, and "triton" is by kernels of a GPU.
     """
     head = LMHead(lm_head_weight, bias, logit_scale, softcap)
@@ -240,7 +240,7 @@ def is_timed(device: torch.device) -> bool:
 def _chosen(
     implementation: str, terms: Terms, inputs: Tensor, head: LMHead | None, inplace: bool, reduction: str
 ) -> str:
-    """Return "reference", "fused", which is also that of hidden states, or "triton"."""
+    """Return "reference", "fused", also for hidden states, or "triton"."""
     chosen = checked_implementation(implementation)
     if chosen == "linear" and head is None:
         raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")

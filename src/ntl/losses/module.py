@@ -36,7 +36,7 @@ class NumberTokenLoss(nn.Module):
             labels that are already shifted. There is no default, because the wrong choice trains without an error.
         options: The options of the kind, and label_smoothing of cross-entropy (see `cross_entropy`).
 
-    The other arguments, and the errors, are those of `ce_ntl`; the mean is over the labels left after the shift.
+    The other arguments and the errors are as in `ce_ntl`; the mean is over the labels left after the shift.
 
     Raises:
         TypeError: number_vocab is not a NumberVocabulary, weight is not a number, or shift not True or False.
@@ -98,7 +98,7 @@ class NumberTokenLoss(nn.Module):
             squash: The cost of the farthest number token, if the nearest costs 1 (see `squashed_cost`); only for kinds
                 that take a cost. By default distances are not squashed, and a warning names the largest value if the
                 values span more than 100, as in tokenizers with tokens of several digits.
-            arguments: The other arguments of NumberTokenLoss. A point_id that the kind needs is by default that of ".".
+            arguments: The other arguments of NumberTokenLoss. A point_id that the kind needs defaults to the id of ".".
         """
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
@@ -143,10 +143,11 @@ class NumberTokenLoss(nn.Module):
             num_items_in_batch: The number of labels in the whole optimizer step, after the shift; by default the number
                 in this batch. CE is divided by it, the number loss by num_items_in_batch × the share of number labels
                 among this batch's labels. This makes it the batch's mean over number labels times the batch's share of
-                the step's labels; if every batch has the same share of number labels, it is the mean over those of the
-                step. With loss_weights the shares are those of the weights, while num_items_in_batch is used as it is:
-                for a weighted mean over the step, pass the sum of the step's weights. Or both denominators, (2,): sums
-                of `counts` over the batches of the step, as `NumberTokenLossMixin` passes them.
+                the step's labels; if every batch has the same share of number labels, it is the mean over the
+                number labels of the step. With loss_weights the shares are shares of the weights, while
+                num_items_in_batch is used as it is: for a weighted mean over the step, pass the sum of the step's
+                weights. Or both denominators, (2,): sums of `counts` over the batches of the step, as
+                `NumberTokenLossMixin` passes them.
 
         Raises:
             ValueError: The labels are flattened, (N,), and shift=True: row boundaries are unknown.
@@ -213,7 +214,7 @@ class NumberTokenLoss(nn.Module):
     ) -> Tensor:
         """Compute the loss for ``Trainer(..., compute_loss_func=loss.compute_loss_func)``; ``loss`` itself works too.
 
-        The trainer counts the labels of all accumulation steps, and with average_tokens_across_devices those of all
+        The trainer counts the labels of all accumulation steps, and with average_tokens_across_devices on all
         devices. For a causal model it does not count the first label of a row, in agreement with the shift. It ignores
         its own label_smoothing_factor, and gives its loss no loss_weights; `NumberTokenLossMixin` does.
 
@@ -257,7 +258,7 @@ class NumberTokenLoss(nn.Module):
 
         Args:
             texts: What the model is trained on, or a sample of it.
-            tokenizer: The tokenizer of the model; by default that of `from_tokenizer`.
+            tokenizer: The tokenizer of the model; by default the one that `from_tokenizer` got.
 
         Raises:
             TypeError: ``texts`` is a single text.
@@ -293,7 +294,7 @@ class NumberTokenLoss(nn.Module):
                 )
             # Not the logits: a slice of them would be copied when it is flattened.
             if weights is not None and weights.dim() >= labels.dim():
-                weights = weights.roll(-1, labels.dim() - 1)  # what is rolled in at the end is that of no label
+                weights = weights.roll(-1, labels.dim() - 1)  # what is rolled in at the end is no label's weight
             labels = F.pad(labels[..., 1:], (0, 1), value=self.ignore_index)
         arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": self.number_vocab}
         arguments |= {"kind": self.terms, "implementation": self.implementation, "ignore_index": self.ignore_index}

@@ -37,7 +37,7 @@ def smmd(rows: NumberRows, *, sigma: float = 2.0, alpha: float | None = None) ->
     """Return SMMD, rᵀMr with r = q − e_y and M = (1 − α)·G + α·diag(G·1), as the authors' code (581fde6) does.
 
     q is the softmax over the K number tokens alone, e_y the label's point mass, G_ij = exp(−½ (d_ij/σ)²), (K, K), and d
-    the distance of two values, squashed from 1 to 9 (`squashed_cost`), as those of digits are. α is by default
+    the distance of two values, squashed from 1 to 9 (`squashed_cost`), as distances of digits are. α is by default
     1 / (2 · mean of G·1); 0 leaves the maximum mean discrepancy. The loss is a proper scoring rule and saturates: at
     the label 4, a sure 5 costs 1.4 and a sure 9 costs 2.6. The gradient is ∂L/∂z_j = q_j (h_j − q·h) with h = 2Mr.
     Raises ValueError unless sigma is positive and alpha 0 to 1.
@@ -87,7 +87,7 @@ def digit_entropy(
 
     z are the logits of the K digits, q their softmax and f the factor. The weight w is 2, 4, 6, ... for units, tens,
     hundreds, ..., and 1.02^−2, 1.02^−3, ... for decimals. A number is a run of digits and points, the first of which is
-    the decimal point; in a run that begins with a point, digits weigh as those of an integer. A point has no loss, and
+    the decimal point; in a run that begins with a point, digits weigh as in an integer. A point has no loss, and
     all wrong digits cost alike. The gradient is ∂L/∂z_j = (f·w/K) q_j (sigmoid(z_j) − [j = y] + b_j − q·b).
 
     point_id is the token of the decimal point, or None if there is none. A digit whose logit is -inf adds nothing.
@@ -122,8 +122,8 @@ def ntil(
     """Return emd + 0.2 rel + 0.2 mag of each row, the last dimension: the N of the authors' code (864abaa).
 
     emd is the mean over digits of 1.2^k Σ_j q_j |v_j − y|, q the softmax over the digits alone and k = 0 at the units.
-    With A the number of the likeliest digits of a run and Y that of its labels, rel is the mean over runs of
-    |A − Y| / (max(A, Y) + 1), and mag that of log((max(A, Y) + 1) / (min(A, Y) + 1)). A point parts two runs. The
+    With A the number of the likeliest digits of a run and Y the number of its labels, rel is the mean over runs of
+    |A − Y| / (max(A, Y) + 1), and mag the mean of log((max(A, Y) + 1) / (min(A, Y) + 1)). A point parts two runs. The
     gradient of A is straight-through, ∂A/∂z_j = 10^k s_j (v_j − Σ s v) / 0.1 with s = softmax(z / 0.1). The authors'
     Gumbel noise, and their total CE + 0.3 · N · CE/N (the ratio without a gradient), are not part of this function.
     "none" has the loss of a row at its last digit. The mean is over rows with a label; those without digits count as 0.
@@ -182,7 +182,7 @@ def emo(
     """Return ½ (CE + CE/m · m), where the ratio has no gradient, the adaptive mode of the authors' code (14da9d5).
 
     m = 1 − Σ_{k ≠ y} p_k cos(E_y, E_k) with p the softmax over the whole vocabulary, and the gradient of Σ_k p_k C_yk,
-    C_yk = 1 − cos(E_y, E_k). The value is that of `cross_entropy`, in place of which it stands, and so tells nothing of
+    C_yk = 1 − cos(E_y, E_k). The value equals `cross_entropy`, in place of which it stands, and so tells nothing of
     m, which `transport_cost` returns. The gradient is ∂L/∂z_j = ½ (p_j − [j = y] + CE/m · p_j (C_yj − Σ_k p_k C_yk)).
 
     embedding is E (V, D), such as the weight of the output layer; it gets no gradient, and a row of zeros has the

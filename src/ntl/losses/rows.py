@@ -52,7 +52,7 @@ class NumberRows(NamedTuple):
     log_p_NK: Tensor | None = None
 
     def select(self, grid: Tensor) -> Tensor:
-        """Return the rows' entries of a tensor whose leading dimensions are those of `labels`."""
+        """Return the rows' entries of a tensor with the leading dimensions of `labels`."""
         return grid.flatten(0, self.labels.dim() - 1) if self.index is None else grid[self.index]
 
 
@@ -176,8 +176,8 @@ def count_number_labels(labels: Tensor, number_vocab: NumberVocabulary, *, ignor
 def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, ignore_index: int) -> Weights | None:
     """Return the weights of base loss and number loss, (...) each, in the type the losses are computed in.
 
-    They are those of loss_weights (...) or (..., 2), and 0 at ignored labels. Raises ValueError for another shape and,
-    on a CPU, for weights that are negative or not finite. On a GPU the values are not checked, since that would
+    They are loss_weights (...) or (..., 2), with 0 at ignored labels. Raises ValueError for another shape and, on a
+    CPU, for weights that are negative or not finite. On a GPU the values are not checked, since that would
     synchronise with the host.
     """
     if weights is None:

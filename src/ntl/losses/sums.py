@@ -36,7 +36,7 @@ class JointLoss(NamedTuple):
         number: The number loss, unweighted.
         aux_sum: The model's own auxiliary loss, such as the router loss of a mixture of experts, already weighted and
             multiplied by this batch's ``base.count``; 0 for a model without one.
-        heads: The terms ``HEAD`` of each head that predicts several tokens ahead; ``base`` and ``number`` are those of
+        heads: The terms ``HEAD`` of each head that predicts several tokens ahead; ``base`` and ``number`` are of
             the first. The accuracy counts correct labels, in evaluation alone.
     """
 
@@ -55,7 +55,7 @@ class JointLoss(NamedTuple):
         weight: float,
         counts: Tensor | tuple[Tensor, Tensor] | None = None,
     ) -> Self:
-        """Compute the total from sums with a graph; ``counts`` are its denominators, by default those of the terms."""
+        """Compute the total from sums with a graph; ``counts`` are its denominators, by default the terms' own."""
         base_count, number_count = (base.count, number.count) if counts is None else counts
         total = total_loss(base.sum + aux_sum, number.sum, base_count, number_count, weight)
         base, number = (SumCount(term.sum.detach(), term.count) for term in (base, number))
@@ -63,7 +63,7 @@ class JointLoss(NamedTuple):
 
     @property
     def flat(self) -> tuple[Tensor, ...]:
-        """The detached sums and counts, in the order of ``FLAT``, then those of ``heads``."""
+        """The detached sums and counts, in the order of ``FLAT``, then the terms of ``heads``."""
         of_heads = [value for head in self.heads for term in head for value in term]
         return (*self.base, *self.number, self.aux_sum, *of_heads)
 

@@ -25,10 +25,10 @@ class NumberTokenLossMixin:
     The loss is computed as in transformers' Trainer, from the logits of one forward pass, whatever the trainer itself
     does. CE and the number loss are means over the optimizer step, however its batches are cut; batches may have
     ``loss_weights``, as of `NumberTokenLoss.forward`. Both are logged as ``ce`` and ``ntl``, ``eval_ce`` and
-    ``eval_ntl``, and those of further heads as ``ce/head2`` and so on.
+    ``eval_ntl``, and the terms of further heads as ``ce/head2`` and so on.
 
     Args:
-        number_token_loss: The loss, or ``ntl.objectives.MultiToken``. All other arguments are those of the trainer.
+        number_token_loss: The loss, or ``ntl.objectives.MultiToken``. All other arguments go to the trainer.
 
     Raises:
         ValueError: The trainer has another loss: a ``loss_type`` such as TRL's "dft", or a ``compute_loss_func``.
@@ -64,7 +64,7 @@ class NumberTokenLossMixin:
         if not model.training:
             num_items_in_batch = None  # each batch of an evaluation is a mean of its own
             if "labels" in inputs and state.end_of_dataloader and state.remainder > 0 and self.args.world_size > 1:
-                inputs["labels"] = labels = inputs["labels"].clone()  # not those of rows that fill the last batch
+                inputs["labels"] = labels = inputs["labels"].clone()  # without the rows that fill the last batch
                 if len(labels) == 1 < self.args.eval_batch_size and "position_ids" in inputs:
                     warnings.warn(_JOINED, stacklevel=2)
                 first = state.remainder - self.args.process_index * len(labels)

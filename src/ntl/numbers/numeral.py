@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -28,11 +29,10 @@ class Numeral:
 
     @classmethod
     def of(cls, y: NDArray, decimals: int | str = "auto", scale: str = "linear") -> Self:
-        """For numbers (N, K), on the scale linear or log, to the fewest decimals that change each by 0.1% of the
-        standard deviation at most.
+        """For numbers (N, K), to the fewest decimals that change each by at most 0.1% of the standard deviation.
 
-        One line advises log for numbers that span more than three powers of ten. ValueError: a scale that does not fit,
-        or a column that is constant as it is written.
+        One line advises log for numbers that span more than three powers of ten. ValueError: a scale or decimals
+        that do not fit, or a column that is constant as it is written.
         """
         sizes, sign = np.abs(y), int(np.sign(y[0, 0]))
         has_log = sign != 0 and bool((np.sign(y) == sign).all())
@@ -47,13 +47,13 @@ class Numeral:
         values = found.write(y)
         if decimals == "auto":
             most = KEPT * values.std(axis=0)
-            enough = (each for each in range(MOST) if (np.abs(values.round(each) - values) <= most).all())
-            decimals = next(enough, MOST)
-        lost = float(np.abs(values.round(int(decimals)) - values).max())
-        found = replace(found, decimals=int(decimals), lost=lost)
-        if not np.ptp(values.round(found.decimals), axis=0).all():
-            raise ValueError(f"y is constant to {found.decimals} decimals: there is nothing to learn")
-        return found
+            decimals = next((each for each in range(MOST) if (np.abs(values.round(each) - values) <= most).all()), MOST)
+        if decimals not in range(MOST + 1):
+            raise ValueError(f"decimals={decimals!r}: choose auto, or a whole number from 0 to {MOST}")
+        rounded = values.round(int(decimals))
+        if not np.ptp(rounded, axis=0).all():
+            raise ValueError(f"y is constant to {decimals} decimals: there is nothing to learn")
+        return replace(found, decimals=int(decimals), lost=float(np.abs(rounded - values).max()))
 
     def write(self, y: NDArray) -> NDArray:
         """The values that are written; NaN or -inf for what has no logarithm."""
@@ -66,13 +66,13 @@ class Numeral:
             return self.sign * 10.0**written if self.sign else written * self.unit
 
     def texts(self, y: NDArray) -> list[str]:
-        """Numbers (N, K) as they are written, those of a row between commas."""
+        """Numbers (N, K) as they are written, in a row between commas."""
         rows = (self.write(y).round(self.decimals) + 0.0).tolist()
         return [", ".join(f"{each:.{self.decimals}f}" for each in row) for row in rows]
 
 
-def values_of(text: str, count: int) -> NDArray:
-    """The numbers of an answer, (count,): NaN where it has more or fewer. A single one may stand within a text."""
-    found = [find_answer(text)] if count == 1 else [*(read_list(text) or {}).values()]
-    values = np.array(found if len(found) == count else [None] * count, dtype=np.float64)
+def values_of(texts: Sequence[str], count: int) -> NDArray:
+    """The numbers of answers, (N, count): NaN where one has more or fewer. A single one may stand within a text."""
+    found = ([find_answer(text)] if count == 1 else [*(read_list(text) or {}).values()] for text in texts)
+    values = np.array([each if len(each) == count else [None] * count for each in found], dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)

@@ -27,7 +27,7 @@ class ExpectedError(NextToken):
 
     The prompt of a row is its input, of a decoder up to the first label. The number term of the result is the sum of
     these errors, and its count the number of these rows. ``masses(model, prompts)`` and ``error(*masses, targets)`` are
-    the functions of `ntl.decoding.expected_error` with their other arguments, of which ``tokens`` are those of numbers.
+    the functions of `ntl.decoding.expected_error` with their other arguments; ``tokens`` are the number tokens.
     """
 
     def __init__(self, config: ExpectedErrorConfig, *, tokens: Any, masses: Any, error: Any, **given: Any) -> None:

@@ -1,6 +1,6 @@
 """Mask-enhanced autoregressive prediction (MEAP; Zhuang et al., 2025): some input tokens of training are masked.
 
-The labels are those of the clean tokens. Which tokens `Masking` masks is a function of the seed, the optimizer step and
+The labels are the clean tokens. Which tokens `Masking` masks is a function of the seed, the optimizer step and
 the row within the step, counted over its batches and ranks, so that a resumed run masks what the uninterrupted one
 does, and two ranks what one process does. `MaskedInput` does the same in any trainer's collator, by a row's content.
 
@@ -70,9 +70,9 @@ class Masking:
     def __call__(self, batch: dict[str, Tensor], *, step: int, first_row: int, examples: Tensor) -> Tensor:
         """Mask ``batch["input_ids"]`` (R, T), never padding nor the last position of a row.
 
-        Where the batch has ``COPIES``, only their answers are masked, and their labels that are not those of masked
-        tokens become -100. ``step`` is the number of optimizer steps before this one, ``first_row`` that of examples of
-        this step before the batch, over all batches and ranks, and ``examples`` (B,) are indices in the training data.
+        Where the batch has ``COPIES``, only their answers are masked, and their labels at other tokens become -100.
+        ``step`` is the number of optimizer steps before this one, ``first_row`` the number of examples of this step
+        before the batch, over all batches and ranks, and ``examples`` (B,) are indices in the training data.
 
         Returns:
             The number of masked tokens, and of all input tokens, (2,).
@@ -170,7 +170,7 @@ class MaskedInput(Masking, TrainerCallback):
     Args:
         entropies: The column of the features with a number for each token: the entropy of what predicts it, from any
             model, computed before training. It is not given to the collator. Empty: all tokens may be masked.
-        low: The share of a document's tokens, those of least entropy, that may be masked; of equal ones, the first.
+        low: The share of a document's tokens that may be masked, of least entropy; of equal ones, the first.
         ramp: Epochs of the rise: in epoch e, counted from 0, the fraction is fraction / (1 + exp(5 - 10 e / ramp)).
             0: it is the same in all epochs.
 
@@ -269,7 +269,7 @@ class MaskedInput(Masking, TrainerCallback):
         self.epoch = epoch
 
     def attach(self, trainer: Any) -> None:
-        """Mask the batches of training of transformers' Trainer or one derived from it, and not those of evaluation."""
+        """Mask the batches of training of transformers' Trainer or one derived from it, but not of evaluation."""
         if trainer.args.dataloader_persistent_workers:
             raise ValueError("dataloader_persistent_workers=True: the workers would mask the same tokens in each epoch")
         get_own = trainer.get_train_dataloader

@@ -89,7 +89,7 @@ class MultiTokenPrediction(NextToken):
         """Compute the total, and sums and counts of the terms of each head.
 
         ``labels`` (B, T) are the next tokens, as of `NextToken`, and ``counts`` (H, 2) the denominators of the total in
-        training, by default those of this batch. A head's labels have their weights.
+        training, by default the counts of this batch. A head's labels have their weights.
         """
         how = "reference"
         if self.training:
@@ -130,7 +130,7 @@ class MultiTokenPrediction(NextToken):
             if not self.training:
                 counted, _ = self.loss.counted(own, weights)
                 correct = SumCount(((logits.argmax(-1) == own) * counted).sum(-1), joint.base.count)
-            if index:  # the diagnostics are those of head 1
+            if index:  # the diagnostics are of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
             found[index] = joint._replace(total=joint.total.detach(), heads=((joint.base, joint.number, correct),))
@@ -186,7 +186,7 @@ class _OneAtATime(torch.autograd.Function):
         totals = []
 
         def backward(output: Tensor, gradient: Any, leaf: Tensor) -> Tensor:
-            """Add the gradients of the parameters; return that of the leaf."""
+            """Add the gradients of the parameters; return the leaf's."""
             with torch.autocast(leaf.device.type, enabled=False):
                 own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
             add(others, 1)

@@ -110,7 +110,7 @@ class MultiToken:
         self.config, self.heads, self.smoothing = config, heads, loss.smoothing
         self.progress: float | None = 0.0 if head_schedule == "constant" else None
         self._block: Any = None  # what the last block was called with, and its output
-        self._autocast: Any = nullcontext  # that of the last block: a trainer may set it inside the model alone
+        self._autocast: Any = nullcontext  # as in the last block: a trainer may set it inside the model alone
         # Part of the names of weights that are new, where adapters would freeze them.
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         # Of rows without labels a Trainer gathers all outputs but these.
@@ -148,9 +148,9 @@ class MultiToken:
             outputs: Of the model. What the heads need is taken out of them, so that they are used once.
             labels: (B, T), as the model's own forward takes them; -100 counts at no head.
             num_items_in_batch: The number of labels of head 1 in the whole optimizer step, as of `NumberTokenLoss`: the
-                other counts are then those of this batch times its share. Or the counts themselves, (H, 2): sums of
+                other counts are then this batch's times its share. Or the counts themselves, (H, 2): sums of
                 `counts` over the batches of the step, as `NumberTokenLossMixin` passes them.
-            loss_weights: (B, T) or (B, T, 2), those of the labels, as of `NumberTokenLoss`.
+            loss_weights: (B, T) or (B, T, 2), of the labels, as in `NumberTokenLoss`.
 
         Raises:
             TypeError: These are not the outputs of one forward pass of the model.

@@ -40,8 +40,8 @@ def scale_targets(
 class _NumberHead(nn.Module):
     """Base class; the number term is `squared_error` of predictions and targets (B,), times ``weight``.
 
-    ``labels`` (B,) and ``counts`` (2,), the denominators of the total, are as of `NextToken`: the counts are those of
-    the batch by default.
+    ``labels`` (B,) and ``counts`` (2,), the denominators of the total, are as of `NextToken`: the counts are by
+    default the batch's.
     """
 
     predicts_tokens = True
@@ -92,7 +92,7 @@ class MaskedNumber(_NumberHead):
         """Compute sums and counts of both terms, and their total.
 
         ``labels`` are the tokens that were masked, ``number_labels`` (B,) their values on the scale of the inputs,
-        sign(x) ln(1 + |x|), and ``inputs`` those of ``XValForMaskedNumber``.
+        sign(x) ln(1 + |x|), and ``inputs`` are as in ``XValForMaskedNumber``.
         """
         output = self.model(**inputs)
         ce_B = cross_entropy(output.logits, labels, reduction="none")

@@ -41,7 +41,7 @@ def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) 
     for name, value in record.data.get("files", {}).items():
         known = {each.data.get("files", {}).get(name) for each in same} - {None}
         if known and value not in known:
-            faults.append(f"data.files.{name} differs from that of {len(same)} published runs with the same settings")
+            faults.append(f"data.files.{name} differs from {len(same)} published runs with the same settings")
     # Packed answers are as many, and as often correct, as the metrics say.
     for split, packed in record.correct.items():
         count, share = (record.metrics.get(f"{split}/{name}") for name in ("count", "accuracy"))

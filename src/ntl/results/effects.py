@@ -134,7 +134,7 @@ class Effect:
 
     @property
     def power(self) -> str:
-        """``; half width 21%``: that of the interval, an effect of which is found about every second time."""
+        """``; half width 21%`` of the interval: an effect of this size is found about every second time."""
         if not self.gain:
             return ""
         half = (self.gain[1] - self.gain[0]) / 2

@@ -27,7 +27,7 @@ class Row:
     """One row at one scale: the overrides of its runs (less the seed), what they give each key, and the runs' records.
 
     ``pins`` lack what a command line added. ``readings``: the extra decodings that its columns print.
-    ``place`` is the model that the table asks for, in whose place that of the pins may be trained at this scale.
+    ``place`` is the model that the table asks for; the model of the pins may be trained in its place at this scale.
     ``values``: metric -> seed -> value; a constant row has the scores of its answer.
     """
 
@@ -73,7 +73,7 @@ def override_key(override: str) -> str:
 
 
 def computing(overrides: Iterable[str], aside: Container[str] = NOT_RECORDED) -> tuple[str, ...]:
-    """The overrides that change what a run computes, sorted: without those of the groups ``aside``."""
+    """The overrides that change what a run computes, sorted, without the groups ``aside``."""
     words = ((word, override_key(word)) for word in overrides)
     return tuple(sorted(word for word, key in words if key not in SAVE_MEMORY and key.split(".")[0] not in aside))
 

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.evaluation.metrics import RIDGE, metric_of
+from ntl.evaluation.metrics import CONSTANTS, RIDGE, metric_of
 from ntl.results.effects import Effect, Outcome, Summary, effect, summarize
 from ntl.results.match import NOT_COMPUTED_WITH, by_seed, override_key
 from ntl.results.record import RECORD, RunRecord, read_record, run_record
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 Runs = Mapping[int, RunRecord]  # by seed
 OWN_ERROR = {"multiplication": "mape_clipped"}  # of other data sets the MAE
 SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
-DETAILS = ("unparsable", "represented", "coverage_90", "width_90")  # of each reading, where it has them and not 0
+# Of each reading, where it has them and not 0, in a column of two lines.
+DETAILS = {"unparsable": ("unparsable", ""), "represented": ("represented", "")}
+DETAILS |= {"coverage_90": ("90% intervals", "hold"), "width_90": ("90% intervals", "width")}
 LEGEND = (
     "Mean ± standard deviation over n seeds. Effect over the first row, over the seeds of both, on the same test data: "
     "of errors the ratio, of rates the difference [95% t interval], not corrected for the number of comparisons. "
@@ -32,7 +34,7 @@ LEGEND = (
 def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
     """Print how the runs of a sweep compare, as far as they have a record, and which have none.
 
-    ``runs`` are their folders, with the overrides of this sweep: those of a record may be of an earlier command.
+    ``runs`` are their folders, with the overrides of this sweep: a record's may be of an earlier command.
     """
     with needs("train"):
         import pandas  # noqa: F401
@@ -98,11 +100,11 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
 
 
 def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
-    """Tables with a row for each name of runs, over their seeds, and a column for each reading; and what follows.
+    """What follows from several readings, then a table with a line for each name of runs and reading, over their seeds.
 
-    They have the error on the first test split of numbers, its difference from CE read in the same way and from CE
-    greedy, and what is known of answers and intervals; beside them ridge regression and the best constant answer.
-    Without CE the first row takes its place. Nothing without a number as the answer, nor for a single cell.
+    It has the error on the first test split of numbers, its difference from CE read in the same way and from CE greedy,
+    and what is known of answers and intervals. Without CE the first row takes its place. Nothing without a number as
+    the answer, nor for a single line.
     """
     import pandas as pd
 
@@ -115,45 +117,47 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     called = dict(sorted({"": own, **extra}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
     if not errors or len(runs) * len(called) < 2:
         return []
-    error, greedy, cells = errors[0], next(iter(called)), [*product(runs, called)]
+    error, greedy = errors[0], next(iter(called))
     split, column = error.partition("/")[0], ColumnSpec(error)
     of_ce = [name for name, have in runs.items() for run in have.values() if run.config["loss"]["name"] == "ce"]
     base = (of_ce or [*runs])[0]
 
-    def summary(row: str, at: str, metric: str = error) -> Summary:
+    def summary(row: str, at: str, metric: str) -> Summary:
         return summarize([*by_seed(f"{metric}{at}", runs[row]).values()])
 
-    def gaps(base_at: str | None = None) -> dict[tuple[str, str], Effect]:
-        """From the base read in this way, or in the same way as each."""
-        pairs = {(row, at): at if base_at is None else base_at for row, at in cells}
-        known = {(row, at): _gap(runs[base], runs[row], error + at, error + by) for (row, at), by in pairs.items()}
-        return {cell: gap for cell, gap in known.items() if gap and cell != (base, pairs[cell])}
+    def gap(row: str, at: str, base_at: str) -> Effect | None:
+        return None if (row, at) == (base, base_at) else _gap(runs[base], runs[row], error + at, error + base_at)
 
-    def table(title: str, texts: Mapping[tuple[str, str], str]) -> list[str]:
-        told = {called[at].replace("_", " "): {row: texts.get((row, at), "") for row in runs} for at in called}
-        shown = (frame := pd.DataFrame(told))[frame.ne("").any(axis="columns")]
-        return ["", title, *shown.to_string().splitlines()] if len(shown) else []
-
-    heading = f"{split} {metric_of(error).heading}, mean ± standard deviation over seeds"
-    lines = table(heading, {cell: plus_minus(summary(*cell), column.format) for cell in cells})
-    scores = {name: first.metrics.get(f"{error}:{name}") for name in ("mode", "median", "mean", RIDGE)}
-    known = {name: score for name, score in scores.items() if score is not None}
-    ridge, constants = known.pop(RIDGE, None), known.values()
-    told = [f"{min(constants):{column.format}} by a constant answer"] if constants else []
-    told += [f"{ridge:{column.format}} by ridge regression on characters"] if ridge is not None else []
-    lines += [f"For comparison: {', '.join(told)}."] if told else []
-    over_greedy = gaps(greedy)
-    for way, found in (("read in the same way", gaps()), (called[greedy], over_greedy)):
-        lines += table(f"difference from {base}, {way}", {cell: gap.short for cell, gap in found.items()})
-    for metric in (f"{split}/{name}" for name in DETAILS):
-        means = {cell: summary(*cell, metric).mean for cell in cells}
-        lines += table(metric_of(metric).heading, {cell: f"{mean:.3g}" for cell, mean in means.items() if mean})
-    named = {f"{row}, {called[at]}": gap for (row, at), gap in over_greedy.items()}
+    cells = [cell for cell in product(runs, called) if by_seed(f"{error}{cell[1]}", runs[cell[0]])]
+    means = {cell: summary(*cell, error) for cell in cells}
+    told = {(f"{split} {metric_of(error).heading}", ""): [plus_minus(each, column.format) for each in means.values()]}
+    gaps = dict[tuple[str, str], Effect | None]()
+    for way, base_at in (("same reading", None), (called[greedy], greedy)):
+        gaps = {cell: gap(*cell, cell[1] if base_at is None else base_at) for cell in cells}
+        over = (f"from {base}", way) if len(runs) > 1 else (f"from {way}", "")
+        told[over] = [found.short if found else "" for found in gaps.values()]
+    for metric, heading in DETAILS.items():
+        known = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
+        told[heading] = [f"{mean:.3g}" if mean else "" for mean in known]
+    own_of = {row: next(iter(have.values())).config["decoding"]["name"] for row, have in runs.items()}
+    ways = [(row, (called[at] if at else own_of[row]).replace("_", " ")) for row, at in cells]
+    frame = pd.DataFrame(told, index=pd.MultiIndex.from_tuples(ways))
+    constants = [score for name in CONSTANTS if (score := first.metrics.get(f"{error}:{name}")) is not None]
+    ridge = first.metrics.get(f"{error}:{RIDGE}")
+    for name, score in (("ridge regression", ridge), ("best constant", min(constants, default=None))):
+        if score is not None:
+            frame.loc[(name, ""), :] = [f"{score:{column.format}}", *[""] * (frame.shape[1] - 1)]
+    if len(runs) == 1:
+        frame.index = [row if not way or row != base else way for row, way in frame.index]
+    text = frame.loc[:, frame.ne("").any()].to_string()
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    named = {f"{row}, {called[at]}": each for (row, at), each in gaps.items() if each}
     advice = _advice(f"{base}, {called[greedy]}", named)
-    means = [mean for cell in cells if (mean := summary(*cell).mean) is not None]
-    if ridge is not None and means and ridge < min(means):
-        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing yet.")
-    return [*lines, "", *advice]
+    if ridge is not None and ridge < min(
+        (each.mean for each in means.values() if each.mean is not None), default=ridge
+    ):
+        advice.append("Ridge regression on characters has less error than all of these: the model adds nothing.")
+    return [*advice, *lines]
 
 
 def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:

@@ -56,8 +56,8 @@ class RunRecord:
     model: ``{"parameters": n, "precision": words}``, tied ones once, adapters not at all. Where weights were
     loaded also ``weights``, ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in
     their own config's words. Where ``decoding=auto`` chose also ``readings``, the error of each on validation rows.
-    Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
-    this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
+    Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are of
+    this checkpoint, with step None of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
 
     Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 5 bytes
     for 32 answers, and packed errors 2.5 for one.
@@ -336,7 +336,7 @@ def with_weights_of(record: RunRecord, config: Config) -> Config:
 
 
 def run_record(folder: Path, *, renamed: bool = False) -> RunRecord:
-    """The record in the folder of a run. UserError as of ``read_record``, or where it is that of another run.
+    """The record in the folder of a run. UserError as of ``read_record``, or where it is another run's.
 
     The folder's name is the id of its run, unless it may have been ``renamed``: then its config.yaml gives the id.
     """
@@ -363,7 +363,7 @@ def checked_record(path: Path) -> RunRecord:
 
 
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
-    """The records of run folders, and those of all runs in folders of runs or of files of records, sorted by id.
+    """The records of run folders, of all runs in folders of runs, and of files of records, sorted by id.
 
     A folder that does not exist holds none. Of two records with one id the one with more decodings is taken, then the
     one of a run folder. UserError as of ``run_record``.

@@ -47,7 +47,7 @@ class Role(Enum):
 class ColumnSpec:
     """``format``, ``short`` (of the page) and ``paper_format`` are Python format specs.
 
-    ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
+    Where they are empty, ``format`` and ``header`` are taken from the list of metrics; in a block of several splits the
     header then begins with the split. ``details`` columns are in the CSV alone.
     """
 
@@ -79,7 +79,7 @@ class ColumnSpec:
 class RowSpec:
     """``constant``: mode, median or mean; or one of ``REFERENCES``, which a row need not beat to be learnt.
 
-    ``seeds`` are those of a scale that the row is run with; empty: all.
+    ``seeds`` are the seeds of a scale that the row is run with; empty: all.
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """
 
@@ -116,7 +116,7 @@ class ScaleSpec:
 
 @dataclass
 class BlockSpec:
-    """One data set's part of a table; ``overrides`` hold for all its rows, before those of the scale and the row."""
+    """One data set's part of a table; ``overrides`` hold for all its rows, before the scale's and the row's."""
 
     title: str
     dataset: str
@@ -265,9 +265,9 @@ class Whose(Enum):
 class CellSpec(PairSpec):
     """A task on which a claim is tested: ``row`` against ``against`` in one metric of a table, at each of its scales.
 
-    Rows that are empty are those of the claim; ``after``: the line was added when its records had been seen.
+    Rows that are empty are the claim's; ``after``: the line was added when its records had been seen.
     ``benchmark``: in place of a table, a CSV file of ``results/benchmarks``; ``where`` chooses its line, with the
-    ``ratio`` of a time to that of CE. It is divided by that of the line where ``over`` differs.
+    ``ratio`` of a time to CE's. It is divided by the ratio in the line where ``over`` differs.
     """
 
     task: str = field(kw_only=True)
@@ -305,7 +305,7 @@ class SentenceSpec:
 class SquareSpec:
     """A task of README's table: CE and NTL-WAS, each read greedily and by its distribution (``reading``), in a metric.
 
-    Its rows are those of the group ``group`` in block number ``block`` of a table.
+    Its rows are the group ``group`` in block number ``block`` of a table.
     """
 
     task: str
@@ -343,7 +343,7 @@ def load_verdicts(path: Path = VERDICTS) -> VerdictsSpec:
 
 
 def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
-    """The column of a metric; for a reading without a column of its own, that of the metric without the reading."""
+    """The column of a metric; of a reading without a column of its own, the column of the plain metric."""
     columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
     name, _, reading = metric.partition("@")
     if metric in columns:

@@ -25,7 +25,7 @@ Pair = tuple[Row, Row]  # the row that is compared with, and the one that is com
 class Block:
     """One data set's part of a table.
 
-    ``lines`` are those of the CSV that follow the cells: differences and notes. ``warnings`` are also on the page.
+    ``lines`` follow the cells in the CSV: differences and notes. ``warnings`` are also on the page.
     ``endpoint`` is the column of the primary comparison, or the block's first.
     """
 
@@ -36,7 +36,7 @@ class Block:
     endpoint: ColumnSpec
 
     def is_unlearnt(self, row: Row) -> bool:
-        """Whether the mean is no better than that of the best constant answer, at the endpoint."""
+        """Whether the mean is no better than the best constant answer's, at the endpoint."""
         sign, mean = self.endpoint.better.value, row.summary(self.endpoint.metric).mean
         constants = [each.summary(self.endpoint.metric).mean for each in self.rows if each.is_heuristic]
         best = max((sign * value for value in constants if value is not None), default=-math.inf)

@@ -21,8 +21,8 @@ from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds. The second reading: the mean or median of the model's distribution of "
-    "complete numbers, or the median of each digit's."
+    "Errors, less is better: means over n seeds. The distribution of complete numbers is read by its mean or median, "
+    "or each digit's by its median."
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
@@ -35,10 +35,10 @@ DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
 class Cell:
     """A claim on one task at one scale. ``place`` is where it is computed from, in Markdown; ``what`` is compared.
 
-    ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is that of the table's
-    own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p among the
-    ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table and others
-    show.
+    ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is the effect of
+    the table's own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p
+    among the ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table
+    and others show.
     """
 
     claim: ClaimSpec
@@ -258,7 +258,10 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
 
 def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list[str]:
     """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
-    ways = ("second reading", *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "second")))
+    ways = (
+        "distribution read by",
+        *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "distribution")),
+    )
     lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
     for each in wanted:
         where, metrics = f"{VERDICTS}: squares: {each.task}", (each.metric, f"{each.metric}@{each.reading}")
@@ -272,7 +275,9 @@ def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list
         cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
         means = [rows[label].summary(metric).mean if label in rows else None for label, metric in cells]
         n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(each.reading, each.reading)
-        shown = ["" if mean is None else f"{mean:#.3g}" for mean in means]
+        known = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
+        more = [f" (n = {count})" * (count != n) for count in known]  # a row may have fewer seeds
+        shown = ["" if mean is None else f"{mean:#.3g}{fewer}" for mean, fewer in zip(means, more, strict=True)]
         lines.append(line([escape(each.task), str(n), by.replace("_", " "), *shown]))
     return lines
 

@@ -20,7 +20,7 @@ from ntl.config.validation import unfit_for_chat
 from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
-from ntl.data.encode import EncodedDataset, encode_dataset
+from ntl.data.encode import EncodedDataset, encode_dataset, lost_text
 from ntl.data.prepared import Prepared
 from ntl.data.sets.file import File
 from ntl.data.sets.official import Packaged
@@ -47,7 +47,7 @@ class RunParts:
 
     def __init__(self, config: Config, say: Say = print, prepared: Prepared | None = None) -> None:
         self.config = config
-        self.say = say
+        self.say = self.say_of_data = say
         if prepared:
             self.prepared = prepared
         self.data_dir = Path(config.data_dir)
@@ -65,7 +65,7 @@ class RunParts:
     def prepared(self) -> Prepared:
         """The data set in its folder, prepared on first use."""
         prepared = Prepared(self.config.dataset, self.data_dir)
-        prepared.prepare(self.say)
+        prepared.prepare(self.say_of_data)
         return prepared
 
     @property
@@ -217,12 +217,8 @@ class RunParts:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""
         about, total = self.encoded(split).about, self.fingerprint["rows"][split]
         named = "training" if split == "train" else split
-        for lost, what, remedy in (
-            ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
-            ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
-        ):
-            if about[lost]:
-                self.say(f"{about[lost]:,} of {total:,} {named} examples {what}; {remedy}.")
+        for line in lost_text(about, total, f"{named} examples"):
+            self.say(line)
         if "excluded" in about and (split == "train" or about["excluded"] in (0, about["numbers"])):
             self.say(
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "

@@ -130,9 +130,9 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def scratch(target: Path, log: Callable[[str], None]) -> Iterator[Path]:
-    """Yield a new folder beside ``target`` to make it in, one process at a time; those of killed processes go.
+    """Yield a new folder beside ``target`` to make it in, one process at a time; folders of killed processes go.
 
-    Where the file system has no locks, they stay: they may be those of processes at work.
+    Where the file system has no locks, they stay: their processes may be at work.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock(target.parent / f".{target.name}.lock", log) as held:

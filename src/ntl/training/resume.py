@@ -78,7 +78,7 @@ def _check_same_run(checkpoint: Path, folder: Path, now: Mapping[str, Any], trai
     if step > trainer.max_steps:
         raise UserError(f"resume={checkpoint}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
     if step_of(checkpoint) not in (-1, step):
-        raise UserError(f"{checkpoint}: its state is that of step {step}; give the folder the name checkpoint-{step}.")
+        raise UserError(f"{checkpoint}: its state is of step {step}; give the folder the name checkpoint-{step}.")
     changed = _differences(before["config"], now["config"])
     if MAX_STEPS in changed and _is_on_the_way(step, before["config"], trainer):
         del changed[MAX_STEPS]

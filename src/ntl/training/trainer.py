@@ -72,7 +72,7 @@ class ObjectiveTrainer(Trainer):
         if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
-                "router loss of a mixture of experts is that of a whole batch; set it to 0, and lower batch_size."
+                "router loss of a mixture of experts is of a whole batch; set it to 0, and lower batch_size."
             )
         parts.warn_of_lost_text("train")
         own_cache = getattr(parts.model.config, "use_cache", None)
@@ -358,6 +358,6 @@ class ObjectiveTrainer(Trainer):
         taken = max((int(own["step"]) for own in optimizer.state.values() if "step" in own), default=0)
         if self.config.optim != "sgd" and taken != self.state.global_step:
             raise UserError(
-                f"{checkpoint}: its optimizer has taken {taken} steps, and its state is that of step "
+                f"{checkpoint}: its optimizer has taken {taken} steps, and its state is of step "
                 f"{self.state.global_step}; remove this folder, and the same command resumes from the one before."
             )

@@ -99,7 +99,7 @@ class Own(TextDataset):
         """The rows in the order of their files."""
         tables, fields = self._tables(data_dir, log), Counter[str]()
         pools = {split: self._read(table, fields) for split, table in tables.items()}
-        warnings = [*self.finish(pools), *_overlaps(pools, self.rows_are)]
+        warnings = [*self.finish(pools), *self._overlaps(pools)]
         if unread := {name: count for name, count in fields.items() if name != self.weight}:
             told = ", ".join(f"{name} ({count:,})" for name, count in unread.items())
             line = f"{self.path}: fields of messages that are not read: {told}"
@@ -208,6 +208,17 @@ class Own(TextDataset):
         of_parts = [[len(part["text"]), weight * _weight_of(part, name)] for part in parts]
         return {**cells, "messages": [*before, {**last, "content": content}]}, {"weight": json.dumps(of_parts)}
 
+    def _overlaps(self, pools: dict[str, list[Told]]) -> Iterator[str]:
+        for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
+            asked = {each.hash for each in pools[other]}
+            if other == "validation" and self.test_path == self.validation_path != "":  # as is meant
+                yield "test is the file of validation: its scores are those of validation."
+            elif count := sum(each.hash in asked for each in pools[split]):
+                yield (
+                    f"{count:,} of {len(pools[split]):,} {split} {self.rows_are} are also in {other}: scores on them "
+                    f"are no scores on new {self.rows_are}."
+                )
+
     def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
         """The rows of ``train``, and of the splits that are cut from it."""
         different = sorted({each.hash for each in pool})
@@ -227,16 +238,6 @@ class Own(TextDataset):
 
 def _weight_of(part: dict[str, Any], name: str) -> float:
     return 1.0 if part.get(name) is None else checked(part[name], name)
-
-
-def _overlaps(pools: dict[str, list[Told]], rows_are: str) -> Iterator[str]:
-    for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
-        asked = {each.hash for each in pools[other]}
-        if count := sum(each.hash in asked for each in pools[split]):
-            yield (
-                f"{count:,} of {len(pools[split]):,} {split} {rows_are} are also in {other}: scores on them are no "
-                f"scores on new {rows_are}."
-            )
 
 
 def is_on_hub(path: str, data_dir: str | Path) -> bool:

@@ -1,4 +1,4 @@
-"""A function for each figure: those of the paper, then gains by claim and task, depths of a text, drafts."""
+"""A function for each figure: the paper's, then gains by claim and task, depths of a text, drafts."""
 
 import json
 import math
@@ -15,6 +15,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
 from ntl.config.folders import CONFIG_DIR, read_yaml
+from ntl.evaluation.metrics import metric_of
 from ntl.results.effects import Outcome
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
@@ -25,7 +26,7 @@ from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
-TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, its name that of its files
+TEMPLATE = CONFIG_DIR / "figures.md"  # README.md of the folder: a section for each figure, named as its files
 
 OURS, THEIRS = "#0072B2", "#D55E00"
 MARKS = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
@@ -230,8 +231,10 @@ def gains(source: Source, whose: Whose) -> Drawn:
         for at, cell in enumerate(cells):
             place, effect = number + 0.8 * ((at + 0.5) / len(cells) - 0.5), cast("Any", cell.effect)
             colour, marker = (THEIRS, "s") if cell.scale in ("real", "paper") else (OURS, "o")
-            unit = 100.0 if effect.ratio else 100 * cell.band / effect.band if effect.band else math.inf
-            mean, *ends = (unit * value for value in (effect.column.better.value * effect.summary.mean, *effect.gain))
+            values = effect.column.better.value * effect.summary.mean, *effect.gain
+            is_log = effect.ratio or metric_of(effect.column.metric).unit == "log points"
+            unit = 0.0 if is_log else 100 * cell.band / effect.band if effect.band else math.inf
+            mean, *ends = (unit * value if unit else -100 * math.expm1(-value) for value in values)
             inside = np.clip(ends, -EDGE, EDGE)
             axes.plot(inside, [place, place], "-", color=colour, linewidth=1.2)
             for end, drawn, arrow in zip(ends, inside, "<>", strict=True):
@@ -243,7 +246,7 @@ def gains(source: Source, whose: Whose) -> Drawn:
         axes.axhline(number - 0.5, color="#CCCCCC", linewidth=0.5)
     axes.set_xlim(-EDGE, EDGE)
     axes.grid(axis="x")
-    axes.set_xlabel("← worse      errors: log points, rates: percent      better →")
+    axes.set_xlabel("← worse      gain, % of the baseline's error or accuracy      better →")
     for label, colour, marker in (("SmolLM2-135M", THEIRS, "s"), ("under a million weights", OURS, "o")):
         axes.plot([], [], marker=marker, color=colour, markersize=4, label=label)
     draw.name_rows(axes, [*rows])
