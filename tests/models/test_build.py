@@ -179,25 +179,20 @@ def test_dropout_acts(name: str, made, tmp_path: Path) -> None:
         torch.testing.assert_close(without(**BATCH).logits, without(**BATCH).logits, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"architecture": "granit"}, r"model\.architecture=granit: "),
-        ({"settings": {"hidden_size": "three"}}, r"model\.architecture=llama: "),
-        (
-            {"settings": {"hiden_size": 32}},
-            r"model\.settings\.hiden_size: there is no such setting\. Did you mean 'hidden_size'\?",
-        ),
-        ({"settings": {"attn_implementation": "fast"}}, r"model\.architecture=llama: .*attn_implementation.*fast"),
-        (
-            {"architecture": "mamba", "dropout": 0.1},
-            r"^model\.dropout=0\.1: mamba models have no dropout; set model\.dropout=0\.$",
-        ),
-    ],
-)
-def test_one_line_for_a_mistake(changes: dict[str, Any], message: str, made) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        made("llama_tiny", **changes)
+# What the line names -> the changes that it is of.
+MISTAKES: dict[str, dict[str, Any]] = {
+    r"model\.architecture=granit: ": {"architecture": "granit"},
+    r"model\.architecture=llama: ": {"settings": {"hidden_size": "three"}},
+    r"model\.settings\.hiden_size: .* 'hidden_size'\?": {"settings": {"hiden_size": 32}},
+    r"model\.architecture=llama: .*attn_implementation.*fast": {"settings": {"attn_implementation": "fast"}},
+    r"^model\.dropout=0\.1: mamba": {"architecture": "mamba", "dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize("named", MISTAKES)
+def test_one_line_for_a_mistake(named: str, made) -> None:
+    with pytest.raises(UserError, match=named) as caught:
+        made("llama_tiny", **MISTAKES[named])
     assert "\n" not in str(caught.value)
 
 
