@@ -284,6 +284,20 @@ def test_without_a_number_there_is_no_statistic() -> None:
 MASSES = st.lists(st.floats(0, 1) | st.just(0.0), min_size=1, max_size=40).map(np.array)
 
 
+def test_what_was_not_read_goes_on_as_the_nearest_of_its_shape() -> None:
+    masses, shapes = np.array([0.3, 0.1, 0.1, 0.1, 0.4, 1e-9, 0.0]), np.array([7, 7, 7, 7, 3, 5, 7])
+    read, like = represent(masses, shapes, 3)
+    # c = 0.3: 0.4, 0.3 and, of three tenths, the middle one; the shape 5 is too rare to be read.
+    assert (read.tolist(), like.tolist()) == ([0, 2, 4], [0, 1, 1, 1, 2, -1, -1])
+    # All are read where there are no more, however rare.
+    for rare in ([0.004, 0.002], [1e-300, 1e-305]):
+        read, like = represent(np.array([1.0, *rare]), np.zeros(3), 3)
+        assert (read.tolist(), like.tolist()) == ([0, 1, 2], [0, 1, 2])
+    # One more where a shape would have none.
+    read, like = represent(np.array([0.6, 0.2, 0.19, 0.01]), np.array([1, 1, 1, 2]), 2)
+    assert (read.tolist(), like.tolist()) == ([0, 1, 3], [0, 1, 1, 2])
+
+
 @given(MASSES, st.integers(1, 45), st.data())
 def test_all_go_on_as_one_of_their_shape(masses: np.ndarray, count: int, data: st.DataObject) -> None:
     shapes = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(masses), max_size=len(masses))))

@@ -91,7 +91,8 @@ def test_schedules_by_hand() -> None:
 @pytest.mark.parametrize("architecture", list(SHAPES))
 def test_a_parallel_head_is_a_model_that_ends_in_its_block(architecture: str) -> None:
     """Logits of head k are those of the model whose last block is head k's; the loss is that of the labels k - 1 on."""
-    objective, batch = _objective(architecture, heads=3), _batch()
+    weights = [1.0, 0.5, 2.0]
+    objective, batch = _objective(architecture, heads=3, head_weights=weights), _batch()
     objective.train()
     joint = objective(**batch, counts=objective.count(batch["labels"]))
     total = 0.0
@@ -101,7 +102,7 @@ def test_a_parallel_head_is_a_model_that_ends_in_its_block(architecture: str) ->
             alone.get_decoder()._modules["h" if architecture == "gpt2" else "layers"][-1] = alone.mtp_heads[index - 1]
         logits = alone(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
         expected = ce_ntl(logits, labels_ahead(batch["labels"], index, [END]), vocabulary())
-        total = total + expected.total
+        total = total + weights[index] * expected.total
         for found, term in zip(joint.heads[index][:2], (expected.base, expected.number), strict=True):
             torch.testing.assert_close(found.sum, term.sum)
             assert found.count == term.count
