@@ -12,14 +12,43 @@ from ntl.evaluation import RULES, extract_answer
 from ntl.numbers.answers import find_values
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evaluate_elsewhere.md"
-ROWS = re.findall(r"^\|`(.+)`\|(\S+)\|(\S+)\|(\S+)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+# In the form of the page, and not on it.
+MORE = r"""
+|`5e-3`|0.005|0.005|-3|
+|`10^5`|100000|100000|5|
+|`10**3`|1000|1000|3|
+|`10⁻³`|0.001|0.001|10|
+|`2^{10}`|1024|1024|10|
+|`10<sup>4</sup>`|10000|10000|4|
+|`6.02·10^23`|6.02e23|6.02e23|23|
+|`-1.5×10⁻³`|-0.0015|-0.0015|10|
+|`－3`|-3|-3|3|
+|`x=- 3`|-3|-3|-3|
+|`-₹5`|-5|-5|5|
+|`-\$5`|-5|-5|5|
+|`$-5$`|-5|-5|-5|
+|`-Rs.500`|-500|-500|500|
+|`１２．５`|12.5|12.5|5|
+|`1 234 567`|1234567|1234567|567|
+|`1{,}234`|1234|1234|234|
+|`1,,,,,2.0000`|none|none|2|
+|`3⁄8`|0.375|0.375|8|
+|`-\frac34`|-0.75|-0.75|34|
+|`\frac{1}{\frac{2}{3}}`|1.5|1.5|3|
+|`\boxed{\frac{3}{4}}`|0.75|0.75|4|
+|`\boxed{42\text{ cm}^2}`|42|42|2|
+|`####1/2`|0.5|0.5|2|
+"""
+ROW = re.compile(r"^\|`(.+)`\|(\S+)\|(\S+)\|(\S+)\|$", re.MULTILINE)
+ON_THE_PAGE, OTHERS = ROW.findall(PAGE.read_text(encoding="utf-8")), ROW.findall(MORE)
 
 
 @pytest.mark.parametrize(("column", "rule"), [(1, "default"), (2, "default+magnitudes+percent"), (3, "paper")])
-def test_the_table_of_the_page(column: int, rule: str) -> None:
-    assert len(ROWS) == 60
-    expected = {row[0]: None if row[column] == "none" else Decimal(row[column]) for row in ROWS}
-    assert {row[0]: extract_answer(row[0], rule) for row in ROWS} == expected
+def test_the_table_of_the_page_and_more(column: int, rule: str) -> None:
+    assert (len(ON_THE_PAGE), len(OTHERS)) == (36, 24)
+    rows = [*ON_THE_PAGE, *OTHERS]
+    expected = {row[0]: None if row[column] == "none" else Decimal(row[column]) for row in rows}
+    assert {row[0]: extract_answer(row[0], rule) for row in rows} == expected
 
 
 @pytest.mark.parametrize(
