@@ -103,21 +103,6 @@ def test_a_mistake_is_one_line(asked, words: tuple[str, ...]) -> None:
     assert "\n" not in str(caught.value)
 
 
-OTHER = ["dataset=multiplication", "dataset.train_rows=96", "dataset.validation_rows=20"]
-OTHER += ["dataset.test_rows_per_cell=2"]
-
-
-@pytest.mark.slow
-def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
-    before = (finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()
-    path = predict(finished, [*OTHER, "decoding.max_new_tokens=6"], say=[].append)
-    header, rows = read_predictions(path)
-    assert path.name.startswith("predictions-greedy-1-max_new_tokens=6-multiplication-")
-    assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
-    assert ((finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()) == before
-    assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
-
-
 @pytest.mark.slow
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pytest.CaptureFixture[str]) -> None:
     finished = copy_of(*TRAINED)
@@ -139,18 +124,29 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pyt
     assert "decoded test by greedy: 30 examples" in printed.err
 
 
+OTHER = ["dataset=multiplication", "dataset.train_rows=96", "dataset.validation_rows=20"]
+OTHER += ["dataset.test_rows_per_cell=2", "decoding.max_new_tokens=6"]
+
+
 @pytest.mark.slow
-def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
-    before = (finished / "predictions.jsonl").read_bytes()
+def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def decoded(*words: str) -> Path:
+        return predict(finished, words, say=[].append)
+
+    before = {path: path.read_bytes() for path in (finished / "predictions.jsonl", finished / "record.json")}
+    assert decoded("decoding.num_beams=1", "decoding=greedy").name == "predictions.jsonl"
     main([finished.name, "decoding=beam", "decoding.num_beams=2", "--outputs", str(finished.parent)])
     header, rows = read_predictions(finished / "predictions-beam-2.jsonl")
     assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
-    assert (finished / "predictions.jsonl").read_bytes() == before
     assert "unparsable" in capsys.readouterr().out
-    shorter = predict(finished, ["decoding=beam", "decoding.num_beams=2", "decoding.max_new_tokens=1"], say=[].append)
+    shorter = decoded("decoding=beam", "decoding.num_beams=2", "decoding.max_new_tokens=1")
     assert shorter.name == "predictions-beam-2-max_new_tokens=1.jsonl"
     assert read_predictions(finished / "predictions-beam-2.jsonl") == (header, rows)
+    other = decoded(*OTHER)
+    header, rows = read_predictions(other)
+    assert other.name.startswith("predictions-greedy-1-max_new_tokens=6-multiplication-")
+    assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:

@@ -4,18 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    FalconConfig,
-    FalconForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoConfig,
-    GPTNeoForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from ntl.config import DecodingConfig
 from ntl.decoding import decode
@@ -46,57 +35,40 @@ class TreeTokenizer:
         return [self.decode(row) for row in rows]
 
 
-def decoder(seed: int = 1, rows: int = V, spread: float = 0.4) -> Any:
-    torch.manual_seed(seed)
-    shape = {"vocab_size": rows, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-    shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    config = GPT2Config(**shape, initializer_range=spread, pad_token_id=PAD, eos_token_id=END, bos_token_id=END)
-    return GPT2LMHeadModel(config).double().eval()
+# Name -> the seed of its weights, its architecture, and settings beside the vocabulary.
+SHAPES: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "decoder": (1, "gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32} | dict.fromkeys(
+        ("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)),
+    # Rotary positions, and two heads of queries to one of keys.
+    "grouped_heads": (3, "llama", {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+                                   "num_attention_heads": 4, "num_key_value_heads": 2}),
+    # Takes positions, and computes its own from a mask of two dimensions.
+    "alibi": (4, "falcon", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "alibi": True}),
+    # Its own mask has 32 positions, and windows of three in its second layer.
+    "fixed_mask": (5, "gpt_neo", {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "window_size": 3,
+                                  "max_position_embeddings": 32, "attention_types": [[["global", "local"], 1]]}),
+    # Its cache forgets what is behind its window.
+    "windows": (0, "mistral", {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+                               "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6}),
+    "encoder_decoder": (2, "t5", {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2,
+                                  "decoder_start_token_id": PAD, "dropout_rate": 0.0}),
+}  # fmt: skip
+MODELS = [name for name in SHAPES if name != "windows"]
+# Of every other architecture of transformers.
+USUAL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 8}
+USUAL |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "word_embed_proj_dim": 16, "ffn_dim": 16}
 
 
-def encoder_decoder(seed: int = 2, rows: int = V, layers: int = 2, spread: float = 1.0) -> Any:
-    torch.manual_seed(seed)
-    shape = {"vocab_size": rows, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": layers, "num_heads": 2}
-    tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": END, "dropout_rate": 0.0}
-    return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=spread)).double().eval()
-
-
-def grouped_heads(seed: int = 3) -> Any:
-    """A decoder of rotary positions, with two heads of queries to one of keys."""
-    torch.manual_seed(seed)
-    shape = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
-    return LlamaForCausalLM(LlamaConfig(**shape, **heads, **tokens, initializer_range=0.4)).double().eval()
-
-
-def alibi(seed: int = 4) -> Any:
-    """A decoder that takes positions, and computes its own from a mask of two dimensions."""
-    torch.manual_seed(seed)
-    shape = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "alibi": True}
-    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
-    return FalconForCausalLM(FalconConfig(**shape, **tokens, initializer_range=0.4)).double().eval()
-
-
-def fixed_mask(seed: int = 5) -> Any:
-    """A decoder whose own mask has 32 positions, and windows of three in its second layer."""
-    torch.manual_seed(seed)
-    shape = {
-        "vocab_size": V,
-        "hidden_size": 16,
-        "num_layers": 2,
-        "num_heads": 2,
-        "attention_types": [[["global", "local"], 1]],
-    }
-    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": END}
-    config = GPTNeoConfig(**shape, **tokens, window_size=3, max_position_embeddings=32, initializer_range=0.4)
-    return GPTNeoForCausalLM(config).double().eval()
-
-
-MODELS = {
-    **{"decoder": decoder, "grouped_heads": grouped_heads, "alibi": alibi, "fixed_mask": fixed_mask},
-    "encoder_decoder": encoder_decoder,
-}
+def tiny(name: str, seed: int | None = None, spread: float | None = None, **changes: Any) -> Any:
+    """A model in float64, of `SHAPES` or of an architecture; ``spread`` scales weights, ``changes`` change settings."""
+    own, architecture, settings = SHAPES.get(name, (3, name, USUAL))
+    tokens = {"pad_token_id": PAD, "eos_token_id": END, "vocab_size": V}
+    tokens |= {} if name == "encoder_decoder" else {"bos_token_id": END}
+    wide = {"initializer_factor": spread or 1.0} if name == "encoder_decoder" else {"initializer_range": spread or 0.4}
+    config = AutoConfig.for_model(architecture, **{**tokens, **wide, **settings, **changes})
+    torch.manual_seed(own if seed is None else seed)
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return auto.from_config(config).double().eval()
 
 
 def prompts(model: Any, questions: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:

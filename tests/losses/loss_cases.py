@@ -2,17 +2,22 @@
 
 import functools
 import math
+import os
+import platform
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import JointLoss
+from ntl.losses import JointLoss, ce_ntl, linear_ce_ntl
+from ntl.losses.registry import kinds
 from ntl.losses.rows import is_number
+from ntl.losses.sums import SumCount
 from ntl.numbers import NumberVocabulary
 
 TEXT = math.nan
@@ -20,6 +25,8 @@ TEXT = math.nan
 DIGITS = NumberVocabulary.from_values([TEXT] * 3 + list(range(10)))
 # Unsorted, irregular gaps, equal values, a number at id 0, text in between and at the end.
 IRREGULAR = NumberVocabulary.from_values([5.0, TEXT, 0.0, 100.0, TEXT, 7.0, 5.0, -2.5, TEXT])
+# Tokens of one to eight digits, as in a published vocabulary.
+WIDE = NumberVocabulary.from_values([TEXT, *range(10), 1e3, 1e6, 6.6e7])
 
 Loss = Callable[..., Tensor]
 
@@ -77,15 +84,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "gce+was_cdf": {"sigma": 1.3},
     "was+crps": {},
 }
+FAST = [kind for kind in sorted({*kinds(), *KINDS}) if kind != "emo"]  # those of "fused", "linear" and "triton"
+# Whether Triton's kernels compute tensors of the CPU: on a GPU they are compiled, and it has wheels for Linux alone.
+IS_INTERPRETED = "TRITON_INTERPRET" in os.environ and platform.system() == "Linux"
+interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="the kernels of Triton are not interpreted here")
 # The rounding of stored values: the gradient in its own type, the loss in float32 or better.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 WIDTH = 16
-
-
-def point_logits(distribution: Tensor, number_vocab: NumberVocabulary) -> Tensor:
-    """Return logits (V,) whose softmax over the number tokens is `distribution` (K,)."""
-    logits = torch.zeros(number_vocab.values.numel(), dtype=distribution.dtype)
-    return logits.index_put((number_vocab.token_ids,), distribution.log())
 
 
 def batch(
@@ -149,7 +154,48 @@ def value_and_gradients(loss: Callable[..., Any], *given: Tensor, upstream: floa
     return value, [leaf.grad for leaf in leaves if leaf.grad is not None]
 
 
-def assert_same(one: tuple[JointLoss, list[Tensor]], other: tuple[JointLoss, list[Tensor]], tolerance: float) -> None:
+Found = tuple[JointLoss, list[Tensor]]
+
+
+def of_logits(
+    how: str, logits: Tensor, labels: Tensor, vocab: NumberVocabulary = DIGITS, upstream: float = 1.7, **options: Any
+) -> Found:
+    """Return `ce_ntl` by this implementation, and its gradient."""
+
+    def loss(x: Tensor) -> JointLoss:
+        return ce_ntl(x, labels, vocab.to(x.device), implementation=how, **options)
+
+    return value_and_gradients(loss, logits, upstream=upstream)
+
+
+def of_hidden(how: str, *tensors: Tensor, labels: Tensor, upstream: float = 1.7, **options: Any) -> Found:
+    """Return `linear_ce_ntl` of hidden states, weight and, perhaps, bias, and its gradients."""
+
+    def loss(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> JointLoss:
+        vocab = DIGITS.to(hidden.device)
+        return linear_ce_ntl(hidden, weight, labels, vocab, bias=bias, implementation=how, **options)
+
+    return value_and_gradients(loss, *tensors, upstream=upstream)
+
+
+def hidden_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Return hidden states (..., 7), weight and bias."""
+    generator = torch.Generator().manual_seed(2)
+    sizes = ((*shape, 7), (WIDTH, 7), (WIDTH,))
+    return [torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype) for size in sizes]
+
+
+def exact(function: Callable[..., Found], *tensors: Tensor, **options: Any) -> Found:
+    """Return loss and gradients by the reference in float64, in the types of the given tensors."""
+    found, gradients = function("reference", *(each.double().cpu() for each in tensors), **options)
+    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
+    terms = [(each.sum.to(dtype), each.count) for each in (found.base, found.number)]
+    terms = [SumCount(total, count.to(dtype) if count.is_floating_point() else count) for total, count in terms]
+    gradients = [each.to(tensor.dtype) for each, tensor in zip(gradients, tensors, strict=True)]
+    return found._replace(total=found.total.to(dtype), base=terms[0], number=terms[1]), gradients
+
+
+def assert_same(one: Found, other: Found, tolerance: float) -> None:
     (joint, gradients), (expected, expected_gradients) = one, other
     for gradient, wanted in zip(gradients, expected_gradients, strict=True):
         assert gradient.dtype == wanted.dtype

@@ -1,7 +1,10 @@
-"""The Triton kernels: right by the interpreter, on a CPU, compiled for three families of GPUs, and chosen."""
+"""The Triton kernels: right by the interpreter, on a CPU, compiled for three families of GPUs, and chosen; and the
+bytes that they, and all operations beside them, read and write. `test_joint` and `test_gpu` have more of their values.
+"""
 
 import csv
 import json
+import math
 import os
 import platform
 import subprocess
@@ -12,26 +15,38 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS, KINDS, TOLERANCE, WIDTH, assert_same, batch, options_of, value_and_gradients
+from loss_cases import (
+    DIGITS,
+    FAST,
+    KINDS,
+    TOLERANCE,
+    WIDTH,
+    assert_same,
+    batch,
+    exact,
+    hidden_of,
+    interpreted,
+    of_hidden,
+    of_logits,
+    options_of,
+)
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl import NumberTokenLoss, losses
 from ntl.benchmarks.losses import Setting, benchmark
 from ntl.config import UserError
 from ntl.config.loss import NextTokenConfig
-from ntl.losses import ce_ntl, joint, linear_ce_ntl
-from ntl.losses.registry import Terms, kinds
-from ntl.losses.sums import SumCount
+from ntl.losses import categorical, ce_ntl, joint, linear_ce_ntl, rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.next_token import NextToken
 
 if platform.system() != "Linux":
     pytest.skip("Triton has no wheel here", allow_module_level=True)
 
-interpreted = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="kernels are compiled for the GPU here")
 Launch = tuple[str, tuple[int, ...], torch.dtype, torch.dtype]
-FAST = [kind for kind in sorted({*kinds(), *KINDS}) if kind != "emo"]
 
 
 @pytest.fixture
@@ -48,181 +63,73 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     return found
 
 
-def computed(
-    how: str, logits: Tensor, labels: Tensor, vocab: NumberVocabulary = DIGITS, upstream: float = 1.7, **options: Any
-) -> Any:
-    def loss(x: Tensor) -> Any:
-        return ce_ntl(x, labels, vocab, implementation=how, **options)
-
-    return value_and_gradients(loss, logits, upstream=upstream)
-
-
-def of_hidden(how: str, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, **options: Any) -> Any:
-    def loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Any:
-        head: dict[str, Any] = {"bias": bias, "logit_scale": 0.7, "softcap": 3.0, "implementation": how}
-        return linear_ce_ntl(hidden, weight, labels, DIGITS.to(labels.device), **head, **options)
-
-    return value_and_gradients(loss, hidden, weight, bias)
-
-
-def exact(function: Callable[..., Any], *tensors: Tensor, **options: Any) -> Any:
-    """Return loss and gradients by the reference in float64, in the types of the given tensors."""
-    found, gradients = function("reference", *(each.double().cpu() for each in tensors), **options)
-    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    terms = [(each.sum.to(dtype), each.count) for each in (found.base, found.number)]
-    terms = [SumCount(total, count.to(dtype) if count.is_floating_point() else count) for total, count in terms]
-    gradients = [each.to(tensor.dtype) for each, tensor in zip(gradients, tensors, strict=True)]
-    return found._replace(total=found.total.to(dtype), base=terms[0], number=terms[1]), gradients
-
-
-def hidden_of() -> list[Tensor]:
-    """Return hidden states, weight and bias."""
-    generator = torch.Generator().manual_seed(2)
-    return [torch.randn(*size, generator=generator) for size in ((2, 4, 7), (WIDTH, 7), (WIDTH,))]
-
-
 @interpreted
 @pytest.mark.parametrize("kind", FAST)
 def test_every_kind(kind: str, launched: list[Launch]) -> None:
     """From logits and from hidden states, with smoothing and weights; the same in a second run."""
-    logits, labels = batch((2, 4), torch.float32)
+    logits, labels = batch((5,), torch.float32)
     how = options_of(kind, labels, smoothing=True, weights=True) if kind in KINDS else {"kind": kind}
-    found = computed("triton", logits, labels=labels, inplace=True, **how)
+    found = of_logits("triton", logits, labels, inplace=True, **how)
     assert [name for name, *_ in launched] == ["statistics", "gradient"]
-    assert_same(found, exact(computed, logits, labels=labels, **how), TOLERANCE[torch.float32])
-    again = computed("triton", logits, labels=labels, **how)
+    assert_same(found, exact(of_logits, logits, labels=labels, **how), TOLERANCE[torch.float32])
+    again = of_logits("triton", logits, labels, **how)
     assert torch.equal(found[0].total, again[0].total)
     assert torch.equal(found[1][0], again[1][0])
-    launched.clear()
-    found = of_hidden("triton", *hidden_of(), labels=labels, **how)
+    hidden, head = hidden_of((5,), torch.float32), {"logit_scale": 0.7, "softcap": 3.0, "labels": labels}
+    expected = exact(of_hidden, *hidden, **head, **how)
+    assert_same(of_hidden("triton", *hidden, **head, **how), expected, TOLERANCE[torch.float32])
     assert [name for name, *_ in launched][-2:] == ["statistics", "gradient"]
-    assert_same(found, exact(of_hidden, *hidden_of(), labels=labels, **how), TOLERANCE[torch.float32])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["was", "was_vocab", "gce"])
-def test_on_a_gpu(kind: str, launched: list[Launch]) -> None:
-    """Where there is one the kernels are compiled."""
-    logits, labels = batch((2, 4), torch.float32)
-    on_gpu = {"labels": labels.cuda(), "kind": kind}
-    found = computed("triton", logits.cuda(), vocab=DIGITS.to("cuda"), **on_gpu)
-    expected = exact(computed, logits, labels=labels, kind=kind)
-    torch.testing.assert_close(found[0].total.cpu(), expected[0].total, rtol=1e-5, atol=0)
-    torch.testing.assert_close(found[1][0].cpu(), expected[1][0], rtol=1e-4, atol=1e-6)
-    found = of_hidden("triton", *(each.cuda() for each in hidden_of()), **on_gpu)
-    expected = exact(of_hidden, *hidden_of(), labels=labels, kind=kind)
-    for gradient, wanted in zip(found[1], expected[1], strict=True):
-        torch.testing.assert_close(gradient.cpu(), wanted, rtol=1e-4, atol=1e-5)
-    assert {name for name, *_ in launched} == {"statistics", "gradient"}
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", FAST)
-def test_nothing_waits_for_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = joint.triton_kernel(None)
-    if kernel.INTERPRETED:  # on the simulated GPU, where a launch is a loop on the host
-        monkeypatch.setattr(kernel, "launch", lambda *_: None)
-    logits, labels = batch((2, 4), torch.float32)
-    leaf, labels, vocab = logits.cuda().requires_grad_(), labels.cuda(), DIGITS.to("cuda")
-    terms, before = Terms.of(kind, 0.3, KINDS.get(kind, {})), torch.cuda.get_sync_debug_mode()
-    for mode in (before, "error"):  # what is made once may wait
-        torch.cuda.set_sync_debug_mode(mode)
-        try:
-            ce_ntl(leaf, labels, vocab, kind=terms, implementation="triton").total.backward()
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
 
 
 @interpreted
-@pytest.mark.parametrize("ignored", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("width", [1, 10, 1000, 32_129])
+@pytest.mark.parametrize(("width", "ignored"), [(1, 0.0), (10, 0.5), (1000, 1.0), (32_129, 0.5)])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_types_and_widths(dtype: torch.dtype, width: int, ignored: float, launched: list[Launch]) -> None:
-    """Logits of ignored rows are not read: they are NaN."""
+    """Logits of ignored rows are not read: they are NaN. Columns of a wider tensor are not copied."""
     generator = torch.Generator().manual_seed(0)
     values = torch.full((width,), torch.nan)
     values[:: max(width // 8, 1)] = torch.arange(len(values[:: max(width // 8, 1)]), dtype=torch.float32)
     vocab = NumberVocabulary.from_values(values)
     logits = (3 * torch.randn(4, width, generator=generator)).to(dtype)
     labels = vocab.token_ids[torch.arange(4) % len(vocab.token_ids)]
-    labels[0] = width - 1
+    labels[-1] = width - 1
     labels[: round(4 * ignored)] = -100
     logits[labels == -100] = torch.nan
     for kind in ("was", "was_vocab"):
-        expected = exact(computed, logits, labels=labels, vocab=vocab, kind=kind)
-        found = computed("triton", logits, labels=labels, vocab=vocab, kind=kind)
-        assert_same(found, expected, TOLERANCE[dtype])
+        expected = exact(of_logits, logits, labels=labels, vocab=vocab, kind=kind)
+        assert_same(of_logits("triton", logits, labels, vocab, kind=kind), expected, TOLERANCE[dtype])
+    columns = torch.nn.functional.pad(logits, (0, width), value=torch.nan)[:, :width]
+    columns = columns.requires_grad_()
+    total = ce_ntl(columns, labels, vocab, kind="was_vocab", implementation="triton").total
+    torch.testing.assert_close(total, expected[0].total)
+    (total * 1.7).backward()
+    torch.testing.assert_close(columns.grad, expected[1][0], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert {each[1:] for each in launched} == {((4, width), dtype, dtype)}
 
 
 @interpreted
-def test_backward_passes_are_scaled_before_they_are_rounded_and_repeated(launched: list[Launch]) -> None:
-    """As with a GradScaler: float16 cannot represent the gradient of a mean over many rows."""
-    logits, labels = batch((6,), torch.float16)
-    given = {"base_count": 2.0**18, "number_count": 2.0**18}
-    expected = exact(computed, logits, labels=labels, upstream=2.0**17, **given)[1][0]
-    for inplace in (False, True):
-        leaf = logits.clone().requires_grad_()
-        total = ce_ntl(leaf.view_as(leaf), labels, DIGITS, implementation="triton", inplace=inplace, **given).total
-        with pytest.raises(RuntimeError, match="have no second derivative; take 'reference'"):
-            torch.autograd.grad(total, leaf, create_graph=True)
-        first = torch.autograd.grad(total, leaf, torch.tensor(2.0**17), retain_graph=True)[0]
-        (total * 2.0**17).backward()
-        assert leaf.grad is not None
-        assert torch.equal(first, leaf.grad)
-        torch.testing.assert_close(first, expected, rtol=2e-3, atol=1e-7)
-        assert (leaf.grad.data_ptr() == leaf.data_ptr()) == inplace
+def test_masked_logits_and_a_chunk_under_autocast(launched: list[Launch]) -> None:
+    logits, labels = batch((7,), torch.float32, ignored=0.0)
+    logits[1, 0] = logits[2, 1] = -torch.inf
+    labels[1:3] = 5
+    for kind in ("was", "gce", "was_vocab"):
+        expected = exact(of_logits, logits, labels=labels, kind=kind)
+        assert_same(of_logits("triton", logits, labels, kind=kind), expected, 1e-6)
+    labels[1:3] = torch.tensor([0, 1])
+    assert ce_ntl(logits, labels, DIGITS, implementation="triton").total == torch.inf
+    launched.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        of_hidden("triton", *hidden_of((7,), torch.float32), labels=labels)
+    assert {each[2] for each in launched} == {torch.bfloat16}  # never converted
 
 
 @interpreted
 def test_what_was_saved_does_not_silently_change_in_place() -> None:
     logits, labels = batch((6,), torch.float32)
-    before = logits.requires_grad_().view_as(logits).clone()
-    activation = before.tanh()  # its gradient reads its own result
+    activation = logits.requires_grad_().clone().tanh()  # its gradient reads its own result
     total = ce_ntl(activation, labels, DIGITS, implementation="triton", inplace=True).total
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         total.backward()
-
-
-@interpreted
-def test_padded_rows_unlikely_labels_and_masked_logits() -> None:
-    for kind in ("was", "gce", "was_vocab"):
-        logits, labels = batch((7,), torch.float32, ignored=0.0)
-        logits += 3e4  # float32 has three decimals here
-        logits[0, labels[0]] -= 120.0
-        logits[1, 0] = logits[2, 1] = -torch.inf
-        labels[1:3] = 5
-        wide = torch.full((7, 2 * WIDTH), torch.nan)
-        wide[:, :WIDTH] = logits
-        found = computed("triton", logits, labels, kind=kind)
-        assert_same(found, exact(computed, logits, labels=labels, kind=kind), 1e-6)
-        view = wide[:, :WIDTH].detach().requires_grad_()
-        total = ce_ntl(view, labels, DIGITS, kind=kind, implementation="triton").total
-        torch.testing.assert_close(total, found[0].total)
-        total.backward()
-        assert view.grad is not None
-        assert view.grad.isfinite().all()
-    labels[1:3] = torch.tensor([0, 1])  # masked
-    assert ce_ntl(logits, labels, DIGITS, implementation="triton").total == torch.inf
-
-
-@interpreted
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_autocast_and_a_gradient_scaler(dtype: torch.dtype, launched: list[Launch]) -> None:
-    labels, updated = batch((2, 6))[1], []
-    for how, enabled in (("triton", True), ("reference", False)):
-        hidden, weight = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(WIDTH, 7)
-        weight = (weight * torch.linspace(-1, 1, WIDTH).unsqueeze(1)).requires_grad_()
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=enabled)
-        optimizer = torch.optim.SGD([weight], lr=0.1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            total = linear_ce_ntl(hidden, weight, labels, DIGITS, implementation=how).total
-        scaler.scale(total).backward()
-        scaler.step(optimizer)
-        updated.append(weight.detach())
-    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    torch.testing.assert_close(*updated, rtol=tolerance, atol=tolerance)
-    assert {each[2] for each in launched} == {dtype}  # a chunk is never converted
 
 
 # ---- compiled, refused, chosen
@@ -259,6 +166,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_compiled_without_a_gpu(tmp_path: Any) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -275,20 +183,30 @@ def test_compiled_without_a_gpu(tmp_path: Any) -> None:
 
 
 @interpreted
-def test_what_cannot_be_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_computed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a training and in a benchmark, which run the kernels where they can."""
     logits, labels = batch((6,), torch.float32)
     kernel = joint.triton_kernel(None)
     setting = Setting(batch=1, length=2, vocab=20)
     rounds = list(benchmark(setting, ["ntl_was"], ["triton"], 2))
     assert {row["loss"] for row in rounds} == {"ce", "ntl_was triton"}
-    monkeypatch.setattr(kernel, "INTERPRETED", False)
-    with pytest.raises(UserError, match="--implementations triton: "):
-        next(benchmark(setting, ["ntl_was"], ["triton"], 2))
-    with pytest.raises(ValueError, match="computes on a GPU, not on a cpu: take 'fused'"):
-        ce_ntl(logits, labels, DIGITS, implementation="triton")
-    NumberTokenLoss(DIGITS, shift=False, implementation="triton")  # made here, and moved later
     with pytest.raises(ValueError, match="are for the kinds"):
         ce_ntl(logits, labels, DIGITS, kind="emo", embedding=torch.zeros(WIDTH, 7), implementation="triton")
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=WIDTH, n_positions=8, n_embd=8, n_layer=1, n_head=1))
+    loss = NumberTokenLoss(DIGITS, shift=False, implementation="triton")
+    objective = NextToken(NextTokenConfig(), model=model, loss=loss, implementation="triton").train()
+    ids, counts = torch.tensor([[1, 5, 2]]), torch.tensor([3.0, 1.0])
+    objective(ids, counts, input_ids=ids).total.backward()
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    for call in (
+        lambda: next(benchmark(setting, ["ntl_was"], ["triton"], 2)),
+        lambda: objective(ids, counts, input_ids=ids),
+    ):
+        with pytest.raises(UserError, match=r"^(--implementations |loss\.implementation=')triton"):
+            call()
+    NumberTokenLoss(DIGITS, shift=False, implementation="triton")  # made here, and moved later
+    with pytest.raises(ValueError, match="computes on a GPU, not on a cpu: take 'fused'"):
+        ce_ntl(logits, labels, DIGITS, implementation="triton")
     monkeypatch.delattr(losses, "kernel")
     monkeypatch.setitem(sys.modules, "ntl.losses.kernel", None)
     for call in (
@@ -301,26 +219,13 @@ def test_what_cannot_be_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @interpreted
-def test_a_training_runs_them_or_says_in_one_line_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, launched: list[Launch]
-) -> None:
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=WIDTH, n_positions=8, n_embd=8, n_layer=1, n_head=1))
-    loss = NumberTokenLoss(DIGITS, shift=False, implementation="triton")
-    objective = NextToken(NextTokenConfig(), model=model, loss=loss, implementation="triton").train()
-    labels = torch.tensor([[1, 5, 2]])
-    objective(labels, torch.tensor([3.0, 1.0]), input_ids=labels).total.backward()
-    assert [name for name, *_ in launched] == ["statistics", "gradient"]
-    monkeypatch.setattr(joint.triton_kernel(None), "INTERPRETED", False)
-    with pytest.raises(UserError, match=r"^loss\.implementation='triton' computes on a GPU, not on a cpu"):
-        objective(labels, torch.tensor([3.0, 1.0]), input_ids=labels)
-
-
-@interpreted
 def test_auto_takes_them_on_a_family_that_was_timed(
     monkeypatch: pytest.MonkeyPatch, launched: list[Launch], recwarn: pytest.WarningsRecorder
 ) -> None:
     logits, labels = batch((6,), torch.float32)
-    assert timed_families() == joint.TIMED
+    path = Path(__file__).resolve().parents[2] / "results" / "benchmarks" / "kernels_gpu.csv"
+    lines = path.read_text().splitlines()[1:] if path.is_file() else []
+    assert {int(row["family"]) for row in csv.DictReader(lines) if row["loss"].endswith("triton")} == joint.TIMED
     with monkeypatch.context() as patch:
         for timed in (False, True):
             patch.setattr(joint, "is_timed", lambda device, timed=timed: timed)
@@ -335,8 +240,91 @@ def test_auto_takes_them_on_a_family_that_was_timed(
     assert "\n" not in str(told.message)
 
 
-def timed_families() -> set[int]:
-    """The families of GPUs of which the published times have rows of Triton."""
-    path = Path(__file__).resolve().parents[2] / "results" / "benchmarks" / "kernels_gpu.csv"
-    lines = path.read_text().splitlines()[1:] if path.is_file() else []
-    return {int(row["family"]) for row in csv.DictReader(lines) if row["loss"].endswith("triton")}
+# ---- bytes
+
+
+class Moved(TorchDispatchMode):
+    """Counts the bytes that operations read and write; of an indexed tensor only what is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.made: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if func.is_view or name.startswith(("empty", "detach", "alias")):
+            return result
+        read = args[1:] if name in ("index", "gather", "index_select") else args
+        again = [result] if read is not args else []
+        tensors = [each for each in tree_leaves((read, kwargs, again, result)) if isinstance(each, Tensor)]
+        self.bytes += sum(each.numel() * each.itemsize for each in tensors)
+        if "out" not in (kwargs or {}) and not name.endswith("_"):
+            self.made += [tuple(each.shape) for each in tree_leaves(result) if isinstance(each, Tensor)]
+        return result
+
+    def launch(self, each: Any, logits: Tensor, out: Tensor, columns: Any, *_: Any) -> None:
+        """Count what `test_a_kernel_reads_each_logit_once` finds, and compute nothing."""
+        passes = [logits, out] if each.__name__ == "gradient" else [logits]
+        self.bytes += sum(tensor.numel() * tensor.itemsize for tensor in (*passes, *columns))
+
+
+@interpreted
+def test_a_kernel_reads_each_logit_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    moved: dict[str, int] = {}
+
+    def counting(name: str) -> Callable[..., Any]:
+        original, place = getattr(InterpreterBuilder, name), {"create_masked_load": 1, "create_masked_store": 2}[name]
+
+        def call(builder: Any, *args: Any) -> Any:
+            size = args[0].dtype.scalar.element_ty.primitive_bitwidth // 8
+            moved[name] = moved.get(name, 0) + int(args[place].data.sum()) * size
+            return original(builder, *args)
+
+        return call
+
+    for name in ("create_masked_load", "create_masked_store"):
+        monkeypatch.setattr(InterpreterBuilder, name, counting(name))
+    logits = torch.randn(2, 32_128, dtype=torch.bfloat16).requires_grad_()
+    labels, each = torch.tensor([4, -100]), 32_128 * 2
+    total = ce_ntl(logits, labels, DIGITS, implementation="triton").total
+    assert each < moved.pop("create_masked_load") < 1.01 * each  # of one row: the other is ignored
+    assert moved.pop("create_masked_store") < 0.01 * each
+    total.backward()
+    assert each < moved.pop("create_masked_load") < 1.01 * each
+    assert 2 * each <= moved.pop("create_masked_store") < 2.01 * each  # zeros in the other
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_three_times_the_logits_are_moved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On tensors without data, by the operations of a GPU, where the number rows are all positions."""
+    for module in (rows, categorical, joint):
+        monkeypatch.setattr(module, "keeps_shapes", lambda labels: True)
+    times = {}
+    for how in ("triton", "fused"):
+        moved = Moved()
+        monkeypatch.setattr(joint.triton_kernel(None), "launch", moved.launch)
+        logits = torch.empty(32, 64, 32_128, dtype=torch.bfloat16, device="meta").requires_grad_()
+        labels = torch.empty(32, 64, dtype=torch.long, device="meta")
+        given = {"kind": kind, "implementation": how, **KINDS.get(kind, {})}
+        with moved:
+            ce_ntl(logits, labels, DIGITS.to("meta"), **given).total.backward()
+        times[how] = moved.bytes / (logits.numel() * logits.itemsize)
+    assert 3.0 < times["triton"] < 3.3
+    assert times["fused"] > 15  # the counter does count
+
+
+@interpreted
+def test_of_each_chunk_there_is_one_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, moved = joint.triton_kernel(None), Moved()
+    monkeypatch.setattr(kernel, "launch", moved.launch)
+    monkeypatch.setattr(kernel, "cache_bytes", lambda device: 64 * 4096 * 2)
+    hidden, weight = (torch.zeros(size, 8, dtype=torch.bfloat16, requires_grad=True) for size in (256, 4096))
+    with moved:
+        linear_ce_ntl(hidden, weight, torch.full((256,), 5), DIGITS, implementation="triton").total.backward()
+    made = sum(math.prod(shape) for shape in moved.made if shape != weight.shape)  # but the product for its gradient
+    assert moved.made.count((64, 4096)) == 1
+    assert made < 1.2 * 64 * 4096

@@ -64,8 +64,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 2},
     "bart": BART,
 }
-# One decoder and one encoder-decoder by default, the others slow.
-KINDS = [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("llama", "t5"))) for kind in SHAPES]
 
 
 def save_folder(folder: Path, kind: str, **settings: Any) -> Path:
@@ -110,7 +108,7 @@ def settings(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.slow
 def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / kind, kind)

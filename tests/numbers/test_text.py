@@ -1,9 +1,10 @@
-"""Numbers in text: what is one, as it is written by people, and lists."""
+"""Numbers in text: what is one, as it is written by people, lists, and how those of a column are written."""
 
 import json
 import math
 import time
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ntl.numbers import format_number, last_number_paper, parse_number, signed_log
 from ntl.numbers.answers import read_list
+from ntl.numbers.numeral import Numeral, values_of
 from ntl.numbers.text import (
     MAX_EXPONENT,
     find_place_tokens,
@@ -20,6 +22,11 @@ from ntl.numbers.text import (
 )
 from ntl.numbers.written import COMMA, POINT, read_value, rewrite
 from ntl.system.errors import UserError
+
+
+def table(text: str) -> dict[str, str]:
+    """What stands before and behind the arrow of each entry."""
+    return dict(entry.split("→") for entry in text.strip("\n").replace(";\n", "; ").split("; "))
 
 
 def values_in(text: str) -> list[Decimal]:
@@ -49,31 +56,18 @@ def test_a_text_that_is_no_number():
     assert {text: parse_number(text) for text in NONE} == dict.fromkeys(NONE)
 
 
-FOUND = {
-    "3 apples\n#### 7": ["3", "7"],
-    "5-3": ["5", "3"],
-    "5 -3": ["5", "-3"],
-    "5--3": ["5", "-3"],
-    "x-3": ["3"],
-    "(1)-2]-3}-4": ["1", "2", "3", "4"],
-    "2.-3": ["2", "3"],
-    "= -3, (-4), $-5, +6": ["-3", "-4", "-5", "6"],
-    "12−12 = −1": ["12", "12", "-1"],
-    "1,234 and 1,2,3 and 1,23,456": ["1234", "1", "2", "3", "1", "23", "456"],
-    "-1,2.5e1": ["-1", "25"],
-    "1,234,5678": ["1", "234", "5678"],
-    "0,123": ["0", "123"],
-    "costs $1,234.50.": ["1234.50"],
-    "fig.5 .5 3.4.5 3..5": ["5", "0.5", "3.4", "5", "3", "5"],
-    "2e3 2e 1e-05 5em": ["2000", "2", "0.00001", "5"],
-    "1e999999999 7": ["7"],
-    "٣ １ x² 8": ["8"],
-    "\N{NO-BREAK SPACE}-4\N{NO-BREAK SPACE}000": ["-4", "0"],
-}
+FOUND = """
+3 apples\n#### 7→3 7; 5-3→5 3; 5 -3→5 -3; 5--3→5 -3; x-3→3; (1)-2]-3}-4→1 2 3 4; 2.-3→2 3;
+= -3, (-4), $-5, +6→-3 -4 -5 6; 12−12 = −1→12 12 -1; 1,234 and 1,2,3 and 1,23,456→1234 1 2 3 1 23 456;
+-1,2.5e1→-1 25; 1,234,5678→1 234 5678; 0,123→0 123; costs $1,234.50.→1234.50;
+fig.5 .5 3.4.5 3..5→5 0.5 3.4 5 3 5; 2e3 2e 1e-05 5em→2000 2 0.00001 5; 1e999999999 7→7; ٣ １ x² 8→8;
+\u00a0-4\u00a0000→-4 0
+"""
 
 
 def test_numbers_in_a_text():
-    assert {text: values_in(text) for text in FOUND} == {text: [*map(Decimal, FOUND[text])] for text in FOUND}
+    expected = {text: [*map(Decimal, numbers.split())] for text, numbers in table(FOUND).items()}
+    assert {text: values_in(text) for text in expected} == expected
 
 
 def test_the_canonical_numeral():
@@ -160,43 +154,14 @@ def test_the_papers_tokens() -> None:
 
 
 # What is read alike with either decimal mark, or makes sense with one alone; and the unit.
-READ_AS = {
-    "1234": ("1234", ""),
-    "1.10": ("1.10", ""),
-    "+5": ("5", ""),
-    ".5": ("0.5", ""),
-    "5.": ("5", ""),
-    "1,234.50": ("1234.50", ""),
-    "1.234,50": ("1234.50", ""),
-    "1 234,5": ("1234.5", ""),
-    "1'234": ("1234", ""),
-    "1’234.5": ("1234.5", ""),
-    "-1\u202f234.50": ("-1234.50", ""),
-    "1,234,567": ("1234567", ""),
-    "1,23,456.7": ("123456.7", ""),
-    "12,5": ("12.5", ""),
-    "0,123": ("0.123", ""),
-    "1234,567": ("1234.567", ""),
-    "−3": ("-3", ""),
-    "– 3": ("-3", ""),
-    "－３．５": ("-3.5", ""),
-    "(1,234.5)": ("-1234.5", ""),
-    "1e-5": ("0.00001", ""),
-    "6.02 x 10^23": ("602" + 21 * "0", ""),
-    "-10^5": ("-100000", ""),
-    "2\\times10^{-3}": ("0.002", ""),
-    "1,5·10⁻³": ("0.0015", ""),
-    "$1,790,582.46": ("1790582.46", "$"),
-    "-US$5": ("-5", "US$"),
-    "$-5": ("-5", "$"),
-    "12,50 €": ("12.50", "€"),
-    "CHF 1'250.00": ("1250.00", "CHF"),
-    "12%": ("12", "%"),
-    "0,5 ‰": ("0.5", "‰"),
-    "9.81 m/s2": ("9.81", "m/s2"),
-    "2.5 million": ("2.5", "million"),
-    "$\\boxed{42}$": ("42", ""),
-}
+READ_AS = """
+1234→1234; 1.10→1.10; +5→5; .5→0.5; 5.→5; 1,234.50→1234.50; 1.234,50→1234.50; 1 234,5→1234.5; 1'234→1234;
+1’234.5→1234.5; -1\u202f234.50→-1234.50; 1,234,567→1234567; 1,23,456.7→123456.7; 12,5→12.5; 0,123→0.123;
+1234,567→1234.567; −3→-3; – 3→-3; －３．５→-3.5; (1,234.5)→-1234.5; 1e-5→0.00001;
+6.02 x 10^23→602000000000000000000000; -10^5→-100000; 2\\times10^{-3}→0.002; 1,5·10⁻³→0.0015;
+$1,790,582.46→1790582.46 $; -US$5→-5 US$; $-5→-5 $; 12,50 €→12.50 €; CHF 1'250.00→1250.00 CHF; 12%→12 %;
+0,5 ‰→0.5 ‰; 9.81 m/s2→9.81 m/s2; 2.5 million→2.5 million; $\\boxed{42}$→42
+"""
 REFUSED = [
     *("", "NA", "n/a", "nan", "inf", "-", "$", "kg", "٣", "½", "1/2", "3 1/2", "12:30", "2020-01-01", "1.2.2020"),
     *("1.2.3", "5-7", "5 to 7", "5±1", "~5", "<5", "ca. 5", "1 2345", "12 34", "1,,2", "5,", "--5", "(-5)"),
@@ -205,8 +170,11 @@ REFUSED = [
 
 
 def test_a_number_is_read_as_it_is_meant_and_all_else_is_none() -> None:
-    found = {text: read_value(f" {text}\n") for text in READ_AS}
-    assert {text: value and (*set(value.numerals.values()), value.unit) for text, value in found.items()} == READ_AS
+    expected = table(READ_AS)
+    found = {text: read_value(f" {text}\n") for text in expected}
+    assert {
+        t: value and " ".join([*{*value.numerals.values()}, value.unit]).rstrip() for t, value in found.items()
+    } == expected
     assert {text: read_value(text) for text in REFUSED} == dict.fromkeys(REFUSED)
 
 
@@ -244,26 +212,21 @@ def test_a_column_tells_its_decimal_mark_unless_it_is_told() -> None:
     assert rewritten("1,234", "5,678", mark=COMMA)[0] == ["1.234", "5.678"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "line"),
-    [
-        (
-            ["12", "1,234", "5,678"],
-            r"^row 2: the answer '1,234' may be 1234 or 1\.234, .*number_format=point reads 1234",
-        ),
-        (
-            ["1,5", "1.5"],
-            r"^'1\.5' \(row 2\) has a decimal point, and '1,5' \(row 1\) a decimal comma; write all alike",
-        ),
-        (["5 kg", "5 g"], r"'5 g' has the unit 'g', and '5 kg' \(row 1\) has the unit 'kg'; give all of them one unit"),
-        (["12%", "0.12"], r"'0\.12' has no unit, and '12%' \(row 1\) has the unit '%'"),
-        (["1.5", "about 5"], "^row 2: the answer 'about 5' is no number with at most a unit"),
-    ],
-)
-def test_answers_that_do_not_fit_together_are_refused(texts: list[str], line: str) -> None:
-    with pytest.raises(UserError, match=line):
-        rewritten(*texts)
-    with pytest.raises(UserError, match=r"'1\.234,5' is no number with a decimal point; dataset\.number_format=auto"):
+# Answers -> what the line names.
+REFUSED_TOGETHER = {
+    ("12", "1,234", "5,678"): r"^row 2: the answer '1,234' may be 1234 or 1\.234, .*number_format=point",
+    ("1,5", "1.5"): r"^'1\.5' \(row 2\) .* '1,5' \(row 1\) a decimal comma",
+    ("5 kg", "5 g"): r"'5 g' has the unit 'g', and '5 kg' \(row 1\)",
+    ("12%", "0.12"): r"'0\.12' has no unit, and '12%' \(row 1\)",
+    ("1.5", "about 5"): "^row 2: the answer 'about 5'",
+}
+
+
+def test_answers_that_do_not_fit_together_are_refused() -> None:
+    for texts, named in REFUSED_TOGETHER.items():
+        with pytest.raises(UserError, match=named):
+            rewritten(*texts)
+    with pytest.raises(UserError, match=r"'1\.234,5' .*dataset\.number_format=auto"):
         rewritten("1.234,5", mark=POINT)
 
 
@@ -314,3 +277,62 @@ def test_what_a_comma_is(text: str, numbers: list[float]) -> None:
 )
 def test_what_is_no_list_of_numbers(text: str) -> None:
     assert read_list(text) is None
+
+
+# ---- the numbers of a column
+
+
+@pytest.mark.parametrize(
+    ("y", "texts"),
+    [
+        ([3, 0, -7], ["3", "0", "-7"]),
+        ([0.5, 1.0, -2.5], ["0.5", "1.0", "-2.5"]),
+        ([-1e-4, 900, 1100], ["0", "900", "1100"]),  # no -0
+        ([100.1234, 100.2, 100.3], ["100.1234", "100.2000", "100.3000"]),
+        ([2e-9, -2e-9, 1e-9], ["2", "-2", "1"]),  # in a unit of 1e-9
+        ([5e300, -5e300, 1e300], ["5", "-5", "1"]),
+    ],
+)
+def test_as_few_decimals_as_keep_the_spread(y: list[float], texts: list[str]) -> None:
+    column = np.array(y)[:, None]
+    numeral = Numeral.of(column)
+    assert numeral.texts(column) == texts
+    read = numeral.read(values_of(numeral.texts(column), 1))
+    assert np.abs(read - column).max() == pytest.approx(numeral.lost * numeral.unit)
+    assert np.abs(read / column.max() - column / column.max()).max() <= 1e-3
+
+
+def test_logarithms_of_either_sign() -> None:
+    column = np.array([[-1e-9], [-3e4], [-2e9]])
+    numeral = Numeral.of(column, scale="log")
+    assert numeral.texts(column) == ["-9.00", "4.48", "9.30"]
+    assert numeral.read(numeral.write(column)) == pytest.approx(column)
+    assert numeral.read(np.array([-np.inf, np.inf])).tolist() == [0, -np.inf]
+    with pytest.raises(ValueError, match="of one sign"):
+        Numeral.of(np.array([[1.0], [0.0]]), scale="log")
+
+
+def test_more_than_three_powers_of_ten_advise_logarithms() -> None:
+    with pytest.warns(UserWarning, match=r"spans 4\.0 powers of ten.*scale='log'"):
+        Numeral.of(np.array([[1.0], [1e4]]))
+
+
+@pytest.mark.parametrize(("decimals", "y"), [("auto", [2.0, 2.0]), (0, [1.1, 1.2])])
+def test_what_is_written_as_one_number_is_constant(decimals: int | str, y: list[float]) -> None:
+    with pytest.raises(ValueError, match="constant to 0 decimals"):
+        Numeral.of(np.array(y)[:, None], decimals)
+
+
+def test_several_numbers_are_all_there_or_none() -> None:
+    columns = np.array([[1.0, 0.25], [2.0, 0.5]])
+    assert Numeral.of(columns).texts(columns) == ["1.00, 0.25", "2.00, 0.50"]
+    assert values_of(["1.00, 0.25"], 2).tolist() == [[1, 0.25]]
+    assert np.isnan(values_of(["1.00", "1.00, 2.00, 3.00"], 2)).all()
+    assert values_of(["about 7"], 1).tolist() == [[7]]
+    assert np.isnan(values_of(["seven"], 1)).all()
+
+
+@pytest.mark.parametrize("decimals", [-1, 2.5, 13, "few"])
+def test_decimals_are_a_whole_number(decimals: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^decimals={decimals!r}: choose auto, or a whole number from 0 to 12"):
+        Numeral.of(np.array([[1.0], [2.0]]), decimals)

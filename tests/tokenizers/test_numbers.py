@@ -1,20 +1,25 @@
-"""Numbers to tokens ``_d_e_`` and back, on text alone, and the tokenizer of the Regression Transformer."""
+"""Tokenizers that write numbers their own way: the Regression Transformer's tokens ``_d_e_``, and xVal's values."""
 
+import math
 import re
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ntl.config import UserError
 from ntl.evaluation import extract_answer
 from ntl.numbers.text import number_spans
-from ntl.tokenizers import train_tokenizer
+from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.rt import UNKNOWN, count_malformed, read
 from ntl.tokenizers.rt import write as write_tokens
+from ntl.tokenizers.xval import NUMBER, XValTokenizer, read_paper
+from ntl.tokenizers.xval import read as read_xval
 
 
 def write(tokens: list[str]) -> str:
@@ -171,3 +176,141 @@ def test_a_number_ends_at_what_the_tokenizer_does_not_know(rt: Any) -> None:
     assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
     padded = rt.convert_tokens_to_ids(["<pad>", "▁", "_5_1_", "<pad>", "_7_0_", "</s>"])
     assert rt.decode(padded, skip_special_tokens=True) == "50 7"
+
+
+# ---- xVal: numbers of a text as [NUM] and values, and values beside ids, whatever is padded or cut off
+
+
+ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-,.e [NUM]x"))
+
+
+OF_TEXT = {
+    "5-3 = 2": ("[NUM]-[NUM] = [NUM]", [5, 3, 2]),
+    "- 5": ("- [NUM]", [5]),
+    "x = -1,234.5!": ("x = [NUM]!", [-1234.5]),
+    "1, 2,3": ("[NUM], [NUM],[NUM]", [1, 2, 3]),
+    "(-3/2)*x": ("([NUM]/[NUM])*x", [-3, 2]),
+    "123456789012345678901": ("[NUM]", [123456789012345678901.0]),
+    "a [NUM] of 1": ("a [ NUM ] of [NUM]", [1]),
+}
+BY_THE_PAPER = {
+    "-5": ("-[NUM]", [5]),
+    "1,234.5": ("[NUM] [NUM]", [1, 234.5]),
+    "1, 2, 3": ("[NUM] [NUM] [NUM]", [1, 2, 3]),
+    "1 , 2": ("[NUM] , [NUM]", [1, 2]),
+    "1e-05 .5 7.": ("[NUM]e-[NUM] .[NUM] [NUM].", [1, 5, 5, 7]),
+    "007": ("[NUM]", [7]),
+    "a [NUM] of 1": ("a [ NUM ] of [NUM]", [1]),
+}
+
+
+def test_a_sign_belongs_to_its_number_but_for_the_papers_rule() -> None:
+    assert {text: read_xval(text) for text in OF_TEXT} == OF_TEXT
+    assert {text: read_paper(text) for text in BY_THE_PAPER} == BY_THE_PAPER
+
+
+@given(ANY_TEXT)
+@example("1E400")
+def test_as_many_values_as_tokens_or_one_line_whatever_the_text(text: str) -> None:
+    expected = [float(value) for _, _, value in number_spans(text)]
+    if math.inf in map(abs, expected):
+        with pytest.raises(UserError, match="is beyond float64"):
+            read_xval(text)
+        return
+    for function in (read_xval, read_paper):
+        written, values = function(text)
+        assert written.count(NUMBER) == len(values)
+    assert read_xval(text)[1] == expected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One trained as scale=tiny does, which has no sentinel of its own."""
+    path = tmp_path_factory.mktemp("tokenizer") / "trained"
+    train_tokenizer([f"What is {a} times {a * a}? + - / ( )" for a in range(50)], path, kind="xval", vocab_size=80)
+    return path
+
+
+@pytest.fixture(scope="module", params=["default", "paper"])
+def xval(request: pytest.FixtureRequest, folder: Path) -> Any:
+    return load_tokenizer(folder, kind="xval", paper_compat=request.param == "paper")
+
+
+def _pairs(xval: Any, batch: Any) -> list[tuple[str, float]]:
+    return list(zip(xval.convert_ids_to_tokens(batch["input_ids"]), batch["number_values"], strict=True))
+
+
+def test_a_text(xval: Any) -> None:
+    batch = xval("2 + 2.5")
+    assert _pairs(xval, batch) == [("[NUM]", 2.0), ("▁+", 1.0), ("[NUM]", 2.5), ("</s>", 1.0)]
+    assert batch["attention_mask"] == [1, 1, 1, 1]
+    assert set(batch) == {"input_ids", "attention_mask", "number_values"}
+    assert xval.decode(batch["input_ids"], skip_special_tokens=True) == "[NUM] +[NUM]"
+    assert (xval("")["number_values"], xval("", add_special_tokens=False)["number_values"]) == ([1.0], [])
+    assert xval.tokenize("x 3") == ["▁", "x", "[NUM]"]
+    with pytest.raises(ValueError, match="one at a time: join them first"):
+        xval("2 + 3", "4 + 5")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_counts_one(xval: Any, side: str) -> None:
+    batch = xval(["7", "2 + 3"], padding=True, return_tensors="pt", padding_side=side)
+    assert (batch["number_values"].dtype, batch["number_values"].shape) == (torch.float32, batch["input_ids"].shape)
+    short = [7, 1, 1, 1] if side == "right" else [1, 1, 7, 1]
+    assert batch["number_values"].tolist() == [short, [2, 1, 3, 1]]
+    np.testing.assert_array_equal(xval("7", return_tensors="np")["number_values"], [[7, 1]])
+
+
+@pytest.mark.parametrize(("side", "kept"), [("right", [2, 1, 3, 1]), ("left", [1, 4, 1, 1])])
+def test_truncation_keeps_each_number_at_its_token(folder: Path, side: str, kept: list[float]) -> None:
+    xval = load_tokenizer(folder, kind="xval")
+    xval.truncation_side = side
+    batch = xval("2 + 3 + 4 ?", truncation=True, max_length=4)
+    places = [token == "[NUM]" for token in xval.convert_ids_to_tokens(batch["input_ids"])]
+    assert batch["number_values"] == kept
+    assert [value != 1 for value in kept] == places
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "paper"),
+    [
+        ("-5", "-5", "-5"),
+        ("7 - 5", "7 - 5", "7 -5"),
+        ("-7/-5", "-7 / -5", "-7 /-5"),
+        ("times", "times", "times"),
+    ],
+)
+def test_numerals_are_written_where_the_numbers_were(folder: Path, text: str, default: str, paper: str) -> None:
+    for paper_compat, expected in ((False, default), (True, paper)):
+        xval: Any = load_tokenizer(folder, kind="xval", paper_compat=paper_compat)
+        batch = xval(text)
+        pairs = zip(batch["input_ids"], batch["number_values"], strict=True)
+        numerals = [format(value, "g") for token, value in pairs if token == xval.number_token_id]
+        assert xval.write(batch["input_ids"], numerals) == expected
+        for wrong in ([*numerals, "1"], numerals[1:]):
+            if wrong != numerals:
+                with pytest.raises(ValueError, match=f"{len(wrong)} numerals for {len(numerals)} numbers"):
+                    xval.write(batch["input_ids"], wrong)
+
+
+def test_it_is_saved_and_loaded(xval: Any, tmp_path: Path) -> None:
+    xval.save_pretrained(tmp_path)
+    for loaded in (load_tokenizer(tmp_path, kind="xval"), XValTokenizer.from_pretrained(str(tmp_path))):
+        assert isinstance(loaded, XValTokenizer)
+        assert loaded.number_reader() is xval.number_reader()
+        assert loaded.get_vocab() == xval.get_vocab()
+        assert loaded("-5 and 2.5")["number_values"] == xval("-5 and 2.5")["number_values"]
+    other: Any = load_tokenizer(tmp_path, kind="xval", paper_compat=not xval.paper_compat)
+    assert other.number_reader() is not xval.number_reader()
+
+
+@pytest.mark.data
+def test_t5_has_one_more_token(data_root: Path) -> None:
+    xval: Any = load_tokenizer(data_root / "tokenizers" / "t5", kind="xval")
+    assert (len(xval), xval.number_token_id, xval.mask_token_id) == (32101, 32100, 32099)
+    batch = xval("Solve 0 = -4*b + 1,015.5 for b.")
+    assert xval.unk_token_id not in batch["input_ids"]
+    assert [value for value in batch["number_values"] if value != 1] == [0, -4, 1015.5]
+    # The original's example: the sign is a text of its own.
+    xval.init_kwargs["paper_compat"] = True
+    assert _pairs(xval, xval("- 5", add_special_tokens=False)) == [("▁", 1.0), ("-", 1.0), ("[NUM]", 5.0)]
