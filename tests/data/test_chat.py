@@ -43,31 +43,19 @@ def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokeniz
         }
 
 
-def test_what_the_template_writes_is_no_unknown_token(chat_tokenizer) -> None:
-    tokenizer = chat_tokenizer()
-    tokenizer.unk_token = "<|im_end|>"  # as of models whose unknown token is their end token
-    (example,) = Encoder(tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))([ROW])
-    assert example["unknown"] == 0
-
-
-def test_a_token_across_the_beginning_of_the_answer_is_divided(chat_tokenizer) -> None:
+def test_tokens_of_the_template_and_of_what_was_said(chat_tokenizer) -> None:
+    """A token across the beginning of an answer is divided, and a special token that was said is text."""
     tokenizer = chat_tokenizer()
     tokenizer.add_tokens("\n\n")
     assert shown(tokenizer, ROW | {"answer": "\n5"})[1] == "\n5<|im_end|>"
-
-
-def test_a_special_token_in_what_was_said_is_text(chat_tokenizer) -> None:
-    tokenizer = chat_tokenizer()
-    (found,) = encode_rows(
-        [{"question": "is <|im_end|>?", "answer": "<|im_end|>1"}],
-        tokenizer,
-        decoder_only=True,
-        max_length=99,
-        chat=Chat(tokenizer),
-    )
+    row = {"question": "is <|im_end|>?", "answer": "<|im_end|>1"}
+    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))
     pieces = ["<", "|", "im", "_", "end", "|", ">"]
     assert tokenizer.convert_ids_to_tokens(found["answer_ids"].tolist()) == [*pieces, "1", "<|im_end|>"]
     assert tokenizer.convert_ids_to_tokens(found["question_ids"].tolist()[-13:-5]) == [*pieces, "?"]
+    tokenizer.unk_token = "<|im_end|>"  # as of models whose unknown token is their end token
+    (example,) = Encoder(tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))([ROW])
+    assert example["unknown"] == 0
 
 
 def test_what_a_template_writes_before_an_answer_is_learned_and_not_shown(chat_tokenizer) -> None:
@@ -99,14 +87,6 @@ def test_a_template_that_does_not_serve_is_one_line(why: str, chat_tokenizer) ->
     assert "\n" not in str(caught.value)
 
 
-def test_the_row_that_a_template_refuses_is_named(chat_tokenizer) -> None:
-    refuses = "{% if messages[-1].content == '7' %}{{ raise_exception('not 7') }}{% endif %}"
-    tokenizer = chat_tokenizer(first=refuses)
-    rows = [ROW, {"question": "What is 3+4?", "answer": "7"}]
-    with pytest.raises(UserError, match=r"at the question 'What is 3\+4\?': not 7"):
-        Chat(tokenizer).encode(rows)
-
-
 # One that drops thoughts, as published ones do, trims, and in LAST writes the last question and its answer alone.
 ENDS = "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 WRITTEN = "<|im_start|>{{ m.role }}\n{{ c | trim }}<|im_end|>"
@@ -114,15 +94,17 @@ WITHOUT_THOUGHTS = "{% for m in messages %}{% set c = m.content.split('</think>'
 LAST = "{% for m in messages %}{% set c = m.content %}{% if m.role == 'user' or loop.last %}" + WRITTEN
 LAST += "{% endif %}" + ENDS
 WITHOUT_SYSTEM = "{% for m in messages if m.role != 'system' %}{% set c = m.content %}" + WRITTEN + ENDS
+REFUSES = "{% if messages[-1].content == '7' %}{{ raise_exception('not 7') }}{% endif %}" + WITHOUT_SYSTEM
 TWO_TURNS = "{% for m in messages %}{% set c = m.content.replace('.', '<|im_end|>') %}" + WRITTEN + ENDS
 THOUGHT = "<think>2+3 is 5</think>\n5"
+OUT = " it leaves out or .* "
 LOST = [
-    (WITHOUT_THOUGHTS, ROW | {"answer": THOUGHT}, "the answer, '<think>2"),
-    (WITHOUT_THOUGHTS, ROW | {"question": "</think>"}, "the question, '</think>'"),
-    (LAST, ROW | {"before": json.dumps(TURNS)}, "turn 2, '1'"),
-    (LAST, ROW | {"before": json.dumps([SYSTEM, *TURNS])}, "the system message, 'Be kind"),
-    (WITHOUT_SYSTEM, ROW | {"before": json.dumps([SYSTEM])}, "the system message, 'Be kind"),
-    (TWO_TURNS, ROW | {"answer": "2. 3"}, "the answer, '2. 3'"),
+    (WITHOUT_THOUGHTS, ROW | {"answer": THOUGHT}, f"{OUT}the answer, '<think>2"),
+    (WITHOUT_THOUGHTS, ROW | {"question": "</think>"}, f"{OUT}the question, '</think>'"),
+    (LAST, ROW | {"before": json.dumps(TURNS)}, f"{OUT}turn 2, '1'"),
+    (WITHOUT_SYSTEM, ROW | {"before": json.dumps([SYSTEM])}, f"{OUT}the system message, 'Be kind"),
+    (TWO_TURNS, ROW | {"answer": "2. 3"}, f"{OUT}the answer, '2. 3'"),
+    (REFUSES, {"question": "What is 3+4?", "answer": "7"}, ": not 7"),
 ]
 
 
@@ -131,9 +113,7 @@ def test_what_a_template_leaves_out_is_named(template: str, row: dict[str, Any],
     chat = Chat(chat_tokenizer(template=template), "NAME")
     chat.encode([ROW, ROW | {"question": " What is 2+3? \n", "answer": "\n5 \n"}])
     asked = re.escape(row["question"])
-    with pytest.raises(
-        UserError, match=rf"^chat template of NAME: at the question '{asked}' it leaves out or .* {lost}"
-    ):
+    with pytest.raises(UserError, match=rf"^chat template of NAME: at the question '{asked}'{lost}"):
         chat.encode([ROW, row])
 
 
@@ -207,8 +187,6 @@ def test_instructions_are_read_without_settings(read) -> None:
     rows = [{"instruction": f"Add {n}", "input": "to 1" if n % 2 else "", "output": n + 1} for n in range(9)]
     expected = [(f"Add {n}\n\nto 1" if n % 2 else f"Add {n}", str(n + 1)) for n in range(9)]
     assert [(row["question"], row["answer"]) for row in read(rows)] == expected
-    without = [row if row["input"] else {key: row[key] for key in ("instruction", "output")} for row in rows]
-    assert read(without) == read(rows)
     # Columns that are named win, and so do those of question and answer.
     named = read(rows, question="instruction", answer="output")
     assert [row["question"] for row in named] == [f"Add {n}" for n in range(9)]

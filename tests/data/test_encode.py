@@ -1,11 +1,9 @@
 """Token ids and values: by hand, against the tokenizer that a user would call, and when those on disk are reused."""
 
 import pickle
+import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from tokenizers import normalizers
 
 from ntl.config import UserError
 from ntl.data import encode
+from ntl.data.collate import IGNORE_INDEX, CausalCollator
 from ntl.data.dataset import Example
 from ntl.data.encode import EncodedDataset, encode_dataset, encode_rows
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -62,15 +61,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert (_texts(cut[1])[0], cut.about["truncated"]) == (["1", "="], 2)
 
 
-def test_a_question_without_a_token_is_one_line() -> None:
-    tokenizer = characters()
-    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\u200b", "")
-    row = {"question": "\u200b", "answer": "3"}
-    with pytest.raises(UserError, match=r"the answer '3' of '\\u200b': the tokenizer writes this question as no token"):
-        encode_rows([row], tokenizer, decoder_only=True, max_length=9)
-
-
-def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
+def test_the_same_content_is_read_not_made_again(tmp_path: Path, xval: dict[bool, Any]) -> None:
     def no_rows() -> Any:
         raise AssertionError("read again")
 
@@ -78,10 +69,11 @@ def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
     again = encode_dataset(no_rows, characters(), cache_dir=tmp_path, key="k", decoder_only=True, max_length=64)
     assert again.folder == first.folder
     assert [*map(_texts, again)] == [*map(_texts, first)]
-    others = [
-        _encode(tmp_path, **change).folder for change in ({"key": "x"}, {"decoder_only": False}, {"max_length": 3})
-    ]
-    assert len({first.folder, *others}) == 4
+    changes: list[dict[str, Any]] = [{"key": "x"}, {"decoder_only": False}, {"max_length": 3}]
+    changes += [{"tokenizer": xval[rule], "rows": [{"question": "1", "answer": "-2"}]} for rule in (False, True)]
+    others = [_encode(tmp_path, **change) for change in changes]
+    assert len({first.folder, *(other.folder for other in others)}) == 6
+    assert [other[0]["answer_values"].tolist()[-2:] for other in others[3:]] == [[-2, 1], [2, 1]]
 
 
 def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
@@ -91,27 +83,6 @@ def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
         (folder / name).write_bytes(content[:-1])
         assert _texts(_encode(tmp_path)[2]) == (["1", "<unk>"], ["1", "</s>"])
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_two_processes_tokenize_once(tmp_path: Path) -> None:
-    """The second waits for the first, says so, and reads what it wrote."""
-    asked, begun = list[int](), Event()
-
-    def slow() -> Any:
-        asked.append(1)
-        begun.set()
-        sleep(0.5)
-        return ROWS
-
-    lines, how = list[str](), {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(encode_dataset, slow, characters(), **how)
-        begun.wait()
-        second = encode_dataset(slow, characters(), log=lines.append, **how)
-    assert [*map(_texts, second)] == [*map(_texts, first.result())]
-    assert (len(asked), len(lines)) == (1, 1)
-    assert lines[0].startswith("waiting for another process")
-    assert [path.name for path in second.folder.iterdir()] == ["ids.arrow"]
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, mount: Callable[..., None]) -> None:
@@ -131,9 +102,7 @@ def test_what_is_there_is_read_in_a_read_only_folder(tmp_path: Path, make_read_o
         _encode(tmp_path, key="other")
 
 
-def test_the_rows_encoded_at_a_time_do_not_matter(
-    tmp_path: Path, xval: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rows_encoded_at_a_time_do_not_matter(tmp_path: Path, xval: dict[bool, Any], monkeypatch) -> None:
     rows = [Example(id=f"train/{i}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(100)]
     whole = _encode(tmp_path / "whole", rows, xval[False])
     monkeypatch.setattr(encode, "CHUNK", 7)
@@ -155,21 +124,6 @@ def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
     dataset = _encode(tmp_path, [{"question": "1<65000>", "answer": "2"}], tokenizer)
     assert dataset[0]["question_ids"].dtype == np.int32
     assert dataset[0]["question_ids"].tolist() == tokenizer.convert_tokens_to_ids(["1", "<65000>"])
-
-
-def test_another_reading_is_another_folder(tmp_path: Path, xval: dict[bool, Any]) -> None:
-    row = [{"question": "1", "answer": "-2"}]
-    first, paper = (_encode(tmp_path, row, xval[rule]) for rule in (False, True))
-    assert first.folder != paper.folder
-    assert first[0]["answer_values"].tolist() == [-2, 1]
-    assert paper[0]["answer_values"].tolist()[-2:] == [2, 1]
-
-
-def test_an_answer_without_a_number_is_one_line(tmp_path: Path, xval: dict[bool, Any]) -> None:
-    rows = [{"question": "What is 1?", "answer": "one"}]
-    with pytest.raises(UserError, match=r"^the answer 'one' of 'What is 1\?' has no number"):
-        _encode(tmp_path, rows, xval[False])
-    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
 
 
 def test_values_stand_beside_the_numbers_and_one_beside_the_rest(tmp_path: Path, xval: dict[bool, Any]) -> None:
@@ -197,11 +151,6 @@ def test_a_target_stands_beside_the_end_of_the_answer(tmp_path: Path) -> None:
     dataset = _encode(tmp_path, rows, keep_target=True)
     assert [each["answer_values"].tolist() for each in dataset] == [[*[1] * 8, -1003.5], [1, 2]]
     assert dataset.last_values().tolist() == [-1003.5, 2]
-    for answer in ("x", "1 2", "", "1e400"):
-        with pytest.raises(UserError, match=r"the answer .* of '=' is no number: take another model"):
-            encode_rows(
-                [{"question": "=", "answer": answer}], characters(), decoder_only=True, max_length=9, keep_target=True
-            )
 
 
 def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
@@ -213,3 +162,56 @@ def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
         assert [example[f"{part}_ids"].tolist() for example in found] == tokenizer(texts).input_ids
     with pytest.raises(UserError, match="has 21 digits before its point"):
         encode_rows([{"question": "1" * 21, "answer": "2"}], tokenizer, decoder_only=False, max_length=64)
+
+
+def test_what_cannot_be_encoded_is_one_line(xval: dict[bool, Any]) -> None:
+    silent = characters()
+    silent.backend_tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    target = {"tokenizer": characters(), "keep_target": True}
+    for question, answer, how, said in (
+        ("\u200b", "3", {"tokenizer": silent}, "this question as no token"),
+        ("What is 1?", "one", {"tokenizer": xval[False]}, "has no number"),
+        *(("=", answer, target, "is no number: take another model") for answer in ("x", "1 2", "", "1e400")),
+    ):
+        line = f"^the answer '{answer}' of {re.escape(repr(question))}.* {said}"
+        with pytest.raises(UserError, match=line):
+            encode_rows([{"question": question, "answer": answer}], decoder_only=True, max_length=9, **how)
+
+
+# ---- documents end to end in examples of equal length
+
+END, ONE = 1, 4  # the ids of the end token and of "1"
+TEXTS = ["123", "4", "56"]
+
+
+def packed(folder: Path, length: int, texts: list[str] = TEXTS, **settings: Any) -> EncodedDataset:
+    rows = [{"question": "", "answer": text, "weight": str(at)} for at, text in enumerate(texts)]
+    settings = {"key": "k", "cache_dir": folder, "decoder_only": True, "max_length": length, **settings}
+    return encode_dataset(lambda: rows, characters(), packed=True, **settings)
+
+
+def read(found: EncodedDataset) -> list[tuple[list[int], list[int]]]:
+    """Of each example the token before its labels, and these; digits as numbers, the end token as 0."""
+
+    def digits(ids: Any) -> list[int]:
+        return [max(int(token) - ONE + 1, 0) for token in ids]
+
+    return [(digits(each["question_ids"]), digits(each["answer_ids"])) for each in found]
+
+
+@pytest.mark.parametrize("chunk", [5000, 1, 2])
+def test_packed_documents_by_hand(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "CHUNK", chunk)
+    found = packed(tmp_path, 4)
+    assert read(found) == [([0], [1, 2, 3, 0]), ([0], [4, 0, 5, 6]), ([6], [0])]
+    assert [found[at]["documents"].tolist() for at in range(3)] == [[0, 4], [1, 2, 2], [2, 1]]
+    assert found.lengths(range(3)).tolist() == [5, 5, 2]
+    longest = {"longest_question": 1, "longest_answer": 4, "longest_example": 5}
+    assert found.about == {"truncated": 0, "unknown": 0, **longest}
+    assert CausalCollator(0).longest_input(found.about) == 4
+    batch = CausalCollator(0)([found[at] for at in range(3)])
+    first, second = ([ONE + digit for digit in digits] for digits in ((0, 1, 2), (4, 5)))
+    assert batch["input_ids"].tolist() == [[END, *first], [END, ONE + 3, END, second[0]], [second[1], 0, 0, 0]]
+    assert batch["labels"].tolist() == [[*first, END], [ONE + 3, END, *second], [END, *[IGNORE_INDEX] * 3]]
+    # Nothing but the end of the split is padded, and documents are not masked from each other.
+    assert batch["attention_mask"].tolist() == [[1] * 4, [1] * 4, [1, 0, 0, 0]]

@@ -3,9 +3,7 @@
 import math
 import random
 import re
-from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,17 +41,6 @@ SMALL = {
         max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
     ),
 }
-# sha256 of the files in the order of their names. If they change, rows of earlier runs cannot be made again: raise the
-# set's version, also where an update of numpy changes its random streams.
-PINNED = {
-    "polynomial": "29c1c0fa014353d0 b88d17af2acce52f 09eb7f8fa188b8e8 0803838726561a0c",
-    "induction": "e275c67d1a6b7e54 e6d08ae7c404b8cf c0165e697b872521",
-    "star_graph": "a45bb8fb8f32892b f350db72696c9255 12fb09ab91ec5454",
-    "needle": "a65cbae0b2c8ebeb b3b3d172055ba23d 00e5106c4cda1c73 b4b8daf689c40ea9",
-    "key_values": "08ffc765ba795a01 722c0ae9dfdbb5ce 941a9551b6d67f09 7c337b7a324386a3",
-    "noisy_numbers": "5a7d67426263a95c 5f51fd33c6f08194 a4044a9373af7438",
-    "multiplication": "564713091658ce81 2aba827c55454522 951fdb566deaad8a c027bf070bb1ddea",
-}
 
 
 def made(dataset: TextDataset, folder: Path, **changes: object) -> Prepared:
@@ -77,9 +64,8 @@ def test_no_question_of_a_test_is_asked_in_training(small: Prepared) -> None:
         assert len(asked[split]) == len(small.rows(split))
 
 
-def test_the_text_is_pinned_and_another_seed_gives_another(small: Prepared, tmp_path: Path) -> None:
-    digests = sorted(small.digests().items())
-    assert " ".join(digest[:16] for _, digest in digests) == PINNED[small.dataset.name]
+def test_another_seed_gives_another_text(small: Prepared, tmp_path: Path) -> None:
+    """That of a seed is pinned in test_token_ids.py."""
     other = made(SMALL[small.dataset.name], tmp_path / "other", seed=1).fingerprint()["files"]
     assert not set(other.values()) & set(small.fingerprint()["files"].values())
 
@@ -143,23 +129,6 @@ def test_a_polynomial_by_hand(question: str, answer: str) -> None:
     assert polynomial_of(question) == answer
 
 
-def test_every_graph_is_a_star_whose_edges_are_in_random_order(tmp_path: Path) -> None:
-    stars = made(SMALL["star_graph"], tmp_path, train_rows=500, degree=3, path_length=4, nodes=12)
-    first = Counter[bool]()
-    for row in stars.rows("train"):
-        edges = re.findall(r"(\d+)>(\d+)", row["question"])
-        path = row["answer"].split()
-        out = Counter(a for a, _ in edges)
-        assert len({b for _, b in edges}) == len(edges) == 9
-        assert (sorted(out.values()), out[path[0]]) == ([1] * 6 + [3], 3)
-        assert path[-1] not in out
-        assert set(pairwise(path)) <= {*edges}
-        assert row["question"].endswith(f" from {path[0]} to {path[-1]}")
-        # The edge that solves the task stands before another one from the centre half of the time or so.
-        first[next(b for a, b in edges if a == path[0]) == path[1]] += 1
-    assert first[True] / 500 == pytest.approx(1 / 3, abs=0.08)
-
-
 def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) -> None:
     """A few hundred graphs there are, so that training has every one of its side, in many orders."""
     sizes = {"train_rows": 3000, "validation_rows": 8, "test_rows": 40}
@@ -204,9 +173,7 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(stories: Prepared) ->
         assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
 
 
-def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(
-    stories: Prepared, tmp_path: Path
-) -> None:
+def test_each_part_is_one_token_where_the_tokenizer_is_trained_on_the_stories(stories, tmp_path: Path) -> None:
     size = compose(["dataset=induction", "scale=tiny"]).tokenizer.vocab_size
     texts = [row[part] for row in stories.rows("train") for part in ("question", "answer")]
     tokenizer = train_tokenizer(texts, tmp_path / "trained", vocab_size=size)
@@ -232,22 +199,6 @@ def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
         assert int(row["answer"]) == math.prod(operands(row))
     assert max(len(row["answer"]) for row in rows) >= 19
     assert len(huge.rows("extrapolate")) == 19 * 3
-
-
-def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
-    every = Multiplication(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
-    prepared = made(every, tmp_path)
-    dataset = prepared.dataset
-    assert (dataset.all_splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
-    drawn = {split: [*map(operands, prepared.rows(split))] for split in dataset.all_splits}
-    assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
-    assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
-        (a, b) for a in range(1, 10) for b in range(1, 10)
-    ]
-    unordered = [{frozenset(pair) for pair in pairs} for pairs in drawn.values()]
-    assert sum(map(len, unordered)) == 9 * 10 // 2
-    assert dataset.group(prepared.rows("test")[0]["id"]) == "1x1"
-    assert drawn["train"] != sorted(drawn["train"])
 
 
 # ---- noisy numbers

@@ -38,16 +38,12 @@ def made(kind: Any, folder: Path, log: Log = print, **settings: Any) -> Prepared
 @pytest.mark.parametrize(
     ("kind", "name", "own", "missing"),
     [
-        (GSM8K, "gsm8k", "test", "train"),
         (GSM8K, "gsm8k", "validation", "test"),
         (RJokes, "rjokes", "test", "train"),
-        (RJokes, "rjokes", "validation", "test"),
         (MultiRC, "multirc", "validation", "train"),
     ],
 )
-def test_a_split_needs_its_own_files_alone(
-    kind: Any, name: str, own: str, missing: str, made_up: Path, release: Any
-) -> None:
+def test_a_split_needs_its_own_files_alone(kind: Any, name: str, own: str, missing: str, made_up, release: Any) -> None:
     contents = {GSM8K: jsonl(), RJokes: many(5), MultiRC: passages()}
     release(kind, **dict.fromkeys(kind.origin.files, contents[kind]))
     (made_up / kind.origin.files[missing].path).unlink()
@@ -94,10 +90,7 @@ def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> No
             "answer": "2*3=6 bags\n6000/0.5 = 12000\n#### 12000",
         },
     ]
-    assert [row["question"] for row in prepared.rows("validation")] == [
-        "How much is left?",
-        "Half of 12.5?",
-    ]
+    assert [row["question"] for row in prepared.rows("validation")] == ["How much is left?", "Half of 12.5?"]
     assert [row["answer"] for row in prepared.rows("test")] == ["It’s −3.\n#### -3"]
     assert silent[0] == "gsm8k: licence: MIT (OpenAI, 2021)"
     assert prepared.fingerprint()["licence"] == "MIT (OpenAI, 2021)"
@@ -232,11 +225,8 @@ def test_the_real_files_of_rjokes(data_root: Path, tmp_path: Path) -> None:
     histograms = {split: Counter(row["answer"] for row in part) for split, part in parts.items()}
     scores = [*map(str, range(12))]
     counts = {split: [found[score] for score in scores] for split, found in histograms.items()}
-    for file, expected in {
-        "dev": counts["validation"],
-        "test": counts["test"],
-        "train": official.TRAIN_HISTOGRAM,
-    }.items():
+    known = {"dev": counts["validation"], "test": counts["test"], "train": official.TRAIN_HISTOGRAM}
+    for file, expected in known.items():
         published = json.loads((data_root / f"rjokes/distributions/{file}_distribution.json").read_bytes())
         assert [published[score] for score in scores] == list(expected)
     assert [sum(each) for each in (*counts.values(), official.TRAIN_HISTOGRAM)] == [43_246, 43_246, 345_965]
@@ -303,14 +293,11 @@ def test_options_of_white_space_are_no_answer_and_the_original_keeps_all(release
 
 @pytest.mark.data
 def test_the_real_files_of_multirc(data_root: Path, tmp_path: Path, silent: list[str]) -> None:
-    prepared = made(MultiRC, tmp_path, silent.append)
-    fingerprint = prepared.fingerprint()
+    fingerprint = made(MultiRC, tmp_path, silent.append).fingerprint()
     assert fingerprint["rows"] == {"train": 5_108, "validation": 950}
     assert fingerprint["dropped"] == {"train": 23, "validation": 3}
-    assert "multirc: 23 of 5131 train questions have no right option: left out" in silent
-    prepared = made(MultiRC, tmp_path, paper_compat=True)
+    prepared, sizes = made(MultiRC, tmp_path, paper_compat=True), {}
     assert prepared.fingerprint()["rows"] == {"train": 5_131, "validation": 953}
-    sizes = {}
     for split in prepared.dataset.all_splits:
         rows = [{"question": row["question"], "answer": row["answer"]} for row in prepared.rows(split)]
         content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
@@ -331,6 +318,8 @@ def packaged(folder: Path, kind: Any = MeltingPoints, **settings: Any) -> dict[s
 
 
 def test_a_wheel_becomes_questions_and_whole_kelvin(data_dir: Path, packages: Callable[[Path], None]) -> None:
+    with pytest.raises(Missing, match=f"^no file {data_dir}/packages/chemicals-.* the package chemicals==1.5.2"):
+        packaged(data_dir)
     packages(data_dir)
     rows = packaged(data_dir)
     pairs = {row["question"]: row["answer"] for part in rows.values() for row in part}
@@ -341,11 +330,11 @@ def test_a_wheel_becomes_questions_and_whole_kelvin(data_dir: Path, packages: Ca
     # Cut to one text: the questions of the first molecule's isomers alone, as the others may be in other splits.
     assert pairs["Melting point of CCCCC in K:"] == 2
     assert len(packaged(data_dir, train_rows=3)["train"]) == 3
+    with pytest.raises(UserError, match=r"^20 rows, of which test and validation take all; lower their"):
+        packaged(data_dir, test_rows=18)
 
 
-def test_isomers_are_in_one_split_and_names_and_smiles_in_the_same(
-    data_dir: Path, packages: Callable[[Path], None]
-) -> None:
+def test_isomers_are_in_one_split_and_names_and_smiles_in_the_same(data_dir, packages: Callable[[Path], None]) -> None:
     packages(data_dir)
     for seed in range(3):
         kelvin = [
@@ -361,17 +350,6 @@ def test_isomers_are_in_one_split_and_names_and_smiles_in_the_same(
             assert points == {100 + 2 * pair + place for pair in pairs for place in (0, 1)}, "two isomers"
 
 
-def test_splits_that_leave_nothing_for_training_are_one_line(data_dir: Path, packages: Callable[[Path], None]) -> None:
-    packages(data_dir)
-    with pytest.raises(UserError, match=r"^20 rows, of which test and validation take all; lower their"):
-        packaged(data_dir, test_rows=18)
-
-
-def test_the_line_says_which_package_has_the_file(data_dir: Path) -> None:
-    with pytest.raises(Missing, match=f"^no file {data_dir}/packages/chemicals-.* the package chemicals==1.5.2"):
-        packaged(data_dir)
-
-
 def test_texts_come_with_their_mean_and_their_ratings(data_dir: Path, packages: Callable[[Path], None]) -> None:
     packages(data_dir)
     rows = packaged(data_dir, Sentiment)
@@ -382,11 +360,8 @@ def test_texts_come_with_their_mean_and_their_ratings(data_dir: Path, packages: 
     assert found["Sentiment of The vote no 3 from -4 to 4:"] == ("0.0", [0, 0, 1, -1])
     domains = Counter(row["id"].split("/")[1] for part in rows.values() for row in part)
     assert domains == {"movies": 4, "editorials": 6, "tweets": 6, "products": 4}
-    assert {
-        row["id"].split("/")[1]
-        for part in packaged(data_dir, Sentiment, domain="tweets", test_rows=1, validation_rows=1).values()
-        for row in part
-    } == {"tweets"}
+    tweets = packaged(data_dir, Sentiment, domain="tweets", test_rows=1, validation_rows=1)
+    assert {row["id"].split("/")[1] for part in tweets.values() for row in part} == {"tweets"}
 
 
 def test_a_sentence_is_the_same_whatever_its_capitals_and_signs() -> None:

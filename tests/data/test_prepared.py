@@ -49,9 +49,7 @@ def parts(data_dir: Path) -> list[Path]:
     return [path for path in data_dir.iterdir() if ".part-" in path.name]
 
 
-def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
-    small: Prepared, data_dir: Path, silent: list[str]
-) -> None:
+def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(small, data_dir: Path, silent: list[str]) -> None:
     """A second process waits for the first, then makes it anew."""
     command = [sys.executable, "-c", CHILD, str(data_dir)]
     with (
@@ -75,9 +73,7 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
     assert small.digests() == small.fingerprint()["files"]
 
 
-def test_the_shared_folder_is_read_and_never_written(
-    small: Prepared, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shared_folder_is_read_and_never_written(small, data_dir: Path, tmp_path: Path, monkeypatch) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
@@ -123,17 +119,12 @@ def test_text_comes_without_torch_and_without_datasets(data_dir: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(data_dir)], check=True, env=environment())
 
 
-EXAMPLES = [
-    {"id": f"train/{i:05d}", "question": question, "answer": str(i)}
-    for i, question in enumerate(["plain", 'quote " and \\', "line\nfeed", "é ² \u2028 \x85", "\U0001f600"])
-]
-
-
 def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
-    entry = write_split(tmp_path / "train.jsonl", EXAMPLES)
-    rows = Rows(tmp_path / "train.jsonl")
-    assert list(rows) == EXAMPLES
-    assert (rows[0], rows[-1], len(rows), entry["rows"]) == (EXAMPLES[0], EXAMPLES[4], 5, 5)
+    questions = ["plain", 'quote " and \\', "line\nfeed", "é ² \u2028 \x85", "\U0001f600"]
+    examples = [{"id": f"train/{i:05d}", "question": each, "answer": str(i)} for i, each in enumerate(questions)]
+    entry, rows = write_split(tmp_path / "train.jsonl", examples), Rows(tmp_path / "train.jsonl")
+    assert list(rows) == examples
+    assert (rows[0], rows[-1], len(rows), entry["rows"]) == (examples[0], examples[4], 5, 5)
     with pytest.raises(IndexError):
         rows[5]
     data = (tmp_path / "train.jsonl").read_bytes()
@@ -182,16 +173,11 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
 
 
 @given(data=st.binary())
-def test_only_line_feeds_end_a_line_and_the_last_is_optional(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_only_line_feeds_end_a_line_and_the_last_is_optional(tmp_path_factory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("lines") / "a"
     path.write_bytes(data)
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
     assert list(Lines(path)) == expected
-
-
-# test_dataset.py
 
 
 def test_the_folder_is_named_by_the_values() -> None:
@@ -217,11 +203,9 @@ def test_the_defaults_are_the_paper_scale(name: str) -> None:
     assert set(dataset.test_splits) < set(dataset.all_splits)
 
 
-# test_prepare_data.py
+# ---- scripts/prepare_data.py
 
-
-SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py")
-main = runpy.run_path(SCRIPT)["main"]
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py"))["main"]
 TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]
 
 
@@ -238,10 +222,6 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = json.loads(capsys.readouterr().out)["noisy_numbers"]
     assert again["done"] == "already prepared"
     assert again["splits"] == report["splits"]
-    with open(Path(report["folder"]) / "train.jsonl", "a") as stream:
-        stream.write("{}\n")
-    with pytest.raises(UserError, match=r"train\.jsonl: not the file that was prepared"):
-        main(arguments)
 
 
 @pytest.fixture
@@ -264,12 +244,8 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: 
         assert f"{name}: no file {three}/{path}; it is to be had as {home}http://127.0.0.1" in shown
     assert "noisy_numbers: prepared in" in shown
     main(["all", "--data-dir", str(three), "--no-download", "--json"])
-    report = json.loads(capsys.readouterr().out)
-    assert report["noisy_numbers"]["done"] == "already prepared"
-    assert report["multirc"]["error"] in shown
-
-
-def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(capsys.readouterr().out)["multirc"]["error"] in shown
+    # A damaged file fails all, after the others.
     (three / "rjokes/test.tsv.gz").write_bytes(b"no gzip")
     assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
     assert "rjokes/test.tsv.gz: not the published file: its sha256 is" in capsys.readouterr().out

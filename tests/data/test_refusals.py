@@ -29,6 +29,7 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.jsonl", '{"question": "a", "answer": 1, "answer": 99}', {}, "a.jsonl:1: "),
     ("a.jsonl", '{"problem": "a", "answer": 1}', {}, "a.jsonl:1: no column 'question'"),
     ("a.jsonl", '{"question": "a", "answer": null}', {}, "a.jsonl:1: 'answer'"),
+    ("a.jsonl", '{"question": "a", "answer": [1, null]}', {"answers": "numbers"}, "a.jsonl:1: 'answer'"),
     ("a.jsonl", '{"question": "a", "answer": NaN}', {}, "a.jsonl:1: 'answer'"),
     ("a.csv", 'question,answer\na,"1,5"\n', {}, "dataset.number_format=auto"),
     ("a.csv", "question;answer\na;1, 0, 4\n", {}, "dataset.answers=numbers"),
@@ -93,11 +94,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("file", {"path": "a.jsonl", "number_format": "auto", "answers": "text"}, "dataset.number_format=auto "),
     ("file", {"path": "a.jsonl", "number_format": "point", "answers": "sentence"}, "dataset.number_format=point"),
     ("polynomial", {**SMALL, "extrapolate_operations": 5}, "dataset.extrapolate_operations=5: "),
-    (
-        "star_graph",
-        {"_target_": "ntl.data.sets.generated.Needle"},
-        "write ntl.data.sets.generated.StarGraph",
-    ),
+    ("star_graph", {"_target_": "ntl.data.sets.generated.Needle"}, "write ntl.data.sets.generated.StarGraph"),
     ("star_graph", {**SMALL, "nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels"),
     ("needle", {**SMALL, "keys": 6, "lengths": [48]}, "dataset.lengths=[48] dataset.keys=6: 48 words are 6 sentences"),
     ("needle", {**SMALL, "depths": [0, 101]}, "dataset.depths=[0,101]: "),
@@ -124,9 +121,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "values", "named"), SETTINGS)
-def test_a_wrong_setting_is_one_line(
-    name: str, values: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_setting_is_one_line(name: str, values: dict[str, Any], named: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").write_text("".join(f'{{"question": "{n}", "answer": {n}}}\n' for n in range(40)))
     with pytest.raises(UserError) as caught:

@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow
 import pytest
@@ -18,9 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from ntl.config import UserError
-from ntl.data.dataset import dataset_named
-from ntl.data.prepared import Prepared
-from ntl.data.sets.file import Text, documents, text_of
+from ntl.data.sets.file import documents, text_of
 from ntl.data.tables import open_tables
 
 Row = dict[str, Any]
@@ -78,9 +75,7 @@ def test_any_number_of_json_keeps_its_value(numbers: list[Decimal], tmp_path_fac
 @pytest.mark.parametrize(("kind", "width"), [(pyarrow.float16(), 16), (pyarrow.float32(), 32), (pyarrow.float64(), 64)])
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_float_is_the_shortest_decimal_of_its_own_type(
-    kind: Any, width: int, data: Any, tmp_path_factory: Any
-) -> None:
+def test_a_float_is_the_shortest_decimal_of_its_own_type(kind: Any, width: int, data: Any, tmp_path_factory) -> None:
     of_type = getattr(np, f"float{width}")
     numbers = data.draw(st.lists(st.floats(width=width, allow_nan=False, allow_infinity=False), min_size=1))
     path = tmp_path_factory.mktemp("parquet") / "a.parquet"
@@ -135,34 +130,6 @@ def test_without_names_of_columns_the_sign_divides_all_rows_alike_or_is_asked_fo
         values_of(path, ["1", "2"], header=False)
 
 
-# Plain text: how files are divided into documents, and documents into splits.
-
-
-LINES = "\ufeffOne 1\n  two \r\n\n \n\nthree\r\n\nfour\u2028five".encode()
-
-
-@pytest.fixture
-def file(tmp_path: Path):
-    def write(content: bytes | str, name: str = "corpus.txt") -> str:
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path)
-
-    return write
-
-
-@pytest.fixture
-def rows(data_dir: Path):
-    """The texts of each split of a data set with these settings."""
-
-    def read(**values) -> dict[str, list[str]]:
-        prepared = Prepared(dataset_named("text", data_dir, **values), data_dir)
-        prepared.prepare(lambda line: None)
-        return {split: [row["answer"] for row in prepared.rows(split)] for split in Text.all_splits}
-
-    return read
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
@@ -171,15 +138,7 @@ def rows(data_dir: Path):
         ("file", [(1, "One 1\n  two \n\n \n\nthree\n\nfour\u2028five")]),
     ],
 )
-def test_documents_by_hand(kind: str, expected: list[tuple[int, str]], file) -> None:
-    path = file(LINES)
-    assert list(documents(Path(path), kind)) == [(f"{path}:{line}", text) for line, text in expected]
-
-
-def test_a_column(file, rows, tmp_path: Path) -> None:
-    """The same rows as of a text; blank ones are left out."""
-    texts = [f"row {number},\nwith 2 lines" for number in range(30)] + ["  "]
-    datasets.Dataset.from_dict({"body": texts, "other": list(range(31))}).save_to_disk(tmp_path / "saved")
-    found = rows(path=str(tmp_path / "saved"), column="body")
-    assert sorted(text for split in found.values() for text in split) == sorted(texts[:-1])
-    assert rows(path=file("\n\n".join(texts))) == found
+def test_documents_by_hand(kind: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes("\ufeffOne 1\n  two \r\n\n \n\nthree\r\n\nfour\u2028five".encode())
+    assert list(documents(path, kind)) == [(f"{path}:{line}", text) for line, text in expected]

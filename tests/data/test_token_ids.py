@@ -163,22 +163,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in CASES
     ],
 )
-def test_a_run_reads_what_it_read(
-    name: str,
-    before: dict[str, Any],
-    folder: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_reads_what_it_read(name: str, before: dict[str, Any], folder: Path, request, monkeypatch) -> None:
     if name in REAL:
         request.getfixturevalue("data_root")
     monkeypatch.chdir(folder)
     assert found_in(CASES[name], folder) == before[name]
 
 
-def test_packages(
-    before: dict[str, Any], tmp_path: Path, packages: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages(before: dict[str, Any], tmp_path: Path, packages: Callable[[Path], None], monkeypatch) -> None:
     monkeypatch.delenv("NTL_DATA_DIR", raising=False)
     packages(tmp_path / "data")
     assert {name: found_in(words, tmp_path) for name, words in PACKAGES.items()} == {

@@ -1,8 +1,11 @@
-"""Metrics of numbers against references, and the constant answers."""
+"""Metrics of numbers and of text against references, constant answers, and what metrics refuse."""
 
 import json
 import math
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from ntl.config import UserError
 from ntl.config.folders import RESULTS
-from ntl.evaluation import NUMBER_METRICS, constant_baselines, number_metrics, ridge, text_metrics, token_matches
+from ntl.evaluation import (
+    NUMBER_METRICS,
+    constant_baselines,
+    extract_answer,
+    number_metrics,
+    ridge,
+    score_predictions,
+    text_metrics,
+    token_matches,
+    write_predictions,
+)
 from ntl.evaluation.metrics import Better, metric_of
 from ntl.evaluation.numeric import crps
 from ntl.evaluation.ridge import Ridge
@@ -118,20 +132,6 @@ def test_one_percent_includes_its_bounds(rule):
         outside += [("-98.999999999999999999999", "-100")]
     shares = [[metrics_of(pair, rule=rule)["within_1_percent"] for pair in pairs] for pairs in (inside, outside)]
     assert shares == [[1] * len(inside), [0] * len(outside)]
-
-
-def test_mean_over_cells() -> None:
-    """Cells of unequal sizes count alike; one in which nothing is parsed is not dropped; each error is clipped."""
-    predictions, answers, groups = ["11", "12", "8", "30", "?"], ["10", "10", "10", "20", "20"], [*"aabb", None]
-    for upto, cells, mape, clipped in (
-        (3, groups, (15 + 20) / 2, (15 + 20) / 2),
-        (3, None, 50 / 3, 50 / 3),
-        (5, groups, NAN, (15 + 35 + 100) / 3),
-    ):
-        found = number_metrics(predictions[:upto], answers[:upto], groups=cells and cells[:upto])
-        assert (found["mape"], found["mape_clipped"]) == pytest.approx((mape, clipped), nan_ok=True)
-    found = number_metrics(["1000", "11"], ["1", "10"])
-    assert (found["mape"], found["mape_clipped"]) == pytest.approx(((99900 + 10) / 2, (100 + 10) / 2))
 
 
 def test_constants_by_hand() -> None:
@@ -258,16 +258,59 @@ def rows(count: int, seed: int) -> list[dict[str, str]]:
     ]
 
 
-def test_a_linear_text_is_learned() -> None:
+def test_a_linear_text_is_learned_and_noise_is_penalized() -> None:
     test = rows(50, 2)
     model = Ridge(rows(300, 0), rows(50, 1))
     answers = np.array([float(text) for text in model.answers([row["question"] for row in test])])
     known = np.array([float(row["answer"]) for row in test])
     assert np.abs(answers - known).mean() < 0.2 * np.abs(known - np.median(known)).mean()
     assert model.penalty == min(ridge.PENALTIES), "nothing is noise here"
-    assert model.answers(["aaaaaa"]) == Ridge(rows(300, 0), rows(50, 1)).answers(["aaaaaa"])
-
-
-def test_noise_is_penalized() -> None:
     noise = [{**row, "answer": str(n % 7)} for n, row in enumerate(rows(300, 0))]
     assert Ridge(noise, rows(50, 1)).penalty > min(ridge.PENALTIES)
+
+
+# ---- refusals
+
+LARGE = [{"question": f"n {index}", "answer": f"{index}e160"} for index in range(40)]
+HUGE = [{"question": f"n {index}", "answer": "1e400"} for index in range(5)]
+CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: number_metrics(["1"], ["1"], groups=["a", "b"]), ValueError, "lengths must be equal"),
+    (lambda: number_metrics(["1", "2"], ["1", "x"]), ValueError, "'x'"),
+    (lambda: number_metrics(["1"], ["1"], rule="Paper"), ValueError, "unknown answer rule"),
+    (lambda: text_metrics(["a"], ["a", "b"]), ValueError, "argument"),
+    (lambda: text_metrics(["a"], ["a"], rule="batch"), ValueError, "'batch'"),
+    (lambda: extract_answer("1", "paper+percent"), ValueError, "default, paper"),
+    (lambda: extract_answer("1", "default+"), ValueError, "default, paper"),
+    (lambda: Ridge(HUGE, HUGE), ValueError, "infinity"),
+    (lambda: Ridge(LARGE, LARGE), ValueError, "overflows"),
+    (lambda: metric_of("test/closeness@paper"), UserError, "evaluation/metrics.py"),
+    (lambda: metric_of("test/"), UserError, "evaluation/metrics.py"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "named"), CALLS)
+def test_arguments(call: Callable[[], Any], error: type[Exception], named: str) -> None:
+    with np.errstate(all="ignore"), pytest.raises(error) as caught:
+        call()
+    assert named in str(caught.value)
+
+
+ROW = {"split": "test", "id": "9", "answer": "1", "prediction": "1"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "named"),
+    [
+        ([], "number", "p.jsonl: no predictions"),
+        ([ROW | {"answer": "a cat"}], "number", "test 9: 'answer'"),
+        ([ROW | {"truth": "?"}], "number", "test 9: 'truth'"),
+        ([ROW | {"answer": "one"}], "numbers", "'one'"),
+    ],
+)
+def test_rows_that_cannot_be_scored(rows: list[dict[str, str]], kind: str, named: str, tmp_path: Path) -> None:
+    header = {"schema": 1, "dataset": "gsm8k", "metrics": kind, "decoding": {"name": "greedy"}, "baselines": {}}
+    write_predictions(tmp_path / "p.jsonl", header, rows)
+    with pytest.raises(UserError) as caught:
+        score_predictions(tmp_path / "p.jsonl")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)

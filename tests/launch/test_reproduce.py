@@ -1,22 +1,29 @@
-"""The command line of reproduce.py: its settings, its tables, --dry-run."""
+"""reproduce.py: its settings, its tables, --dry-run, a rehearsal, and the real command killed."""
 
+import json
+import random
 import re
 import runpy
-from collections.abc import Callable
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fake_runs
 import pytest
-from commands import ROOT
+from commands import ROOT, SMALL, kill, start, table_text
 from fake_runs import FAILS, NO_RECORD
 
 from ntl.config import UserError
 from ntl.launch import table
 from ntl.launch.plan import Run, demands, to_make
+from ntl.launch.rehearsal import rehearse
+from ntl.launch.workers import sweep_all
 from ntl.results import RunRecord
-from ntl.results.spec import table_names
+from ntl.results.spec import load_table_spec, table_names
 from ntl.system.files import lock
 
 MakeTable = Callable[..., str]
@@ -132,9 +139,7 @@ def test_a_table_with_settings_says_so(complete: Complete, make_table: MakeTable
 # ---- --dry-run
 
 
-def test_dry_run_makes_nothing(
-    make_table: MakeTable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_makes_nothing(make_table: MakeTable, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(main.__globals__, "PUBLISHED", tmp_path / "none")
     names = f"table={make_table('small', 1, 2)},{make_table('other', 2, 3)}"
@@ -184,3 +189,161 @@ def test_core_hours_are_the_median_of_records_of_the_same_kind(timed_record: Cal
     others = [["dataset=rjokes", *words[1:]], [*words, "trainer.max_steps=7"], [*words, "objective=mtp"]]
     runs += [Run.of(each) for each in others]
     assert table.core_hours(runs, [timed_record(3600.0)]) == "2.00 + runs not measured: 3"
+
+
+# ---- the real command, killed with all its workers at five random moments
+
+# What the command adds to the runs is in their ids, and so in what is continued.
+ADDED = "trainer.weight_decay=0.02"
+GOOD, LINES_A_RUN, KILLS = 4, 24, 5
+# What may differ between two runs that compute the same.
+MEASURED = ("wall_time_s", "peak_memory_bytes")
+
+
+def reproduce(folder: Path) -> "subprocess.Popen[str]":
+    table = folder.parent / "small.yaml"
+    # Four runs that end well, and in their middle two that cannot.
+    table.write_text(table_text([1, 2], [*SMALL, "trainer.max_steps=120"], broken=True))
+    return start(folder, str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "workers=2", ADDED)
+
+
+def lines_logged(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("outputs/*/metrics.jsonl"))
+
+
+def records(folder: Path) -> dict[str, Any]:
+    found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("outputs/*/record.json")}
+    return {name: {key: record[key] for key in record.keys() - set(MEASURED)} for name, record in found.items()}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)  # six starts of two workers, each with its imports
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the workers under /proc")
+def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    straight, broken, draw = tmp_path / "straight", tmp_path / "broken", random.Random(0)
+    process = reproduce(straight)
+    said, _ = process.communicate(timeout=600)
+    assert (process.returncode, len(records(straight))) == (1, GOOD), said
+    ends = said.splitlines()[-4::2]  # each followed by its log
+    assert all("-ce_digits-" in line and "device=cuda: torch sees no CUDA device here" in line for line in ends)
+
+    written: dict[Path, int] = {}
+    for moment in sorted(draw.sample(range(GOOD * LINES_A_RUN), KILLS)):
+        process = reproduce(broken)
+        while lines_logged(broken) < moment and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.3))
+        assert process.poll() is None, process.communicate()
+        kill(process)
+        written.update({path: path.stat().st_mtime_ns for path in broken.glob("outputs/*/record.json")})
+    process = reproduce(broken)
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 1, said
+    assert records(broken) == records(straight)
+    ours, theirs = (next(folder.glob("outputs/small_tiny_with_*.md")) for folder in (broken, straight))
+    assert (ours.name, ours.read_bytes()) == (theirs.name, theirs.read_bytes())
+    # Nothing is run twice: what had a record kept it, and the last command made only the others.
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in written.items())
+    assert f"{GOOD - len(written)} run" in said
+    assert any("Continuing from " in path.read_text() for path in broken.glob("outputs/*/run.log"))
+
+
+# ---- rows are tried before they are trained
+
+OK = re.compile(r" *[\d.]+ s  noisy_numbers-gpt2_tiny-(\w+)-s1-\w+ ok")
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """``said(*words)``: the exit code and the lines of a command on a table of CE and NTL-WAS, ``broken`` between."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str, broken: bool = False) -> tuple[int, list[str]]:
+        Path("small.yaml").write_text(table_text([1, 2], SMALL, broken=broken))
+        code = main(["table=small.yaml", "launcher=basic", *words])  # in this process
+        return code, capsys.readouterr().out.splitlines()
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_line_for_each_row_and_nothing_is_left(said: Callable[..., Any], tmp_path: Path) -> None:
+    code, (*lines, last) = said("--rehearse")
+    assert code == 0
+    assert [OK.sub(r"\1", line) for line in lines] == ["ce", "ntl_was"]
+    assert last == "2 ok, for 4 runs."
+    assert {path.name for path in tmp_path.iterdir()} == {"small.yaml", "data"}
+
+
+def test_a_row_that_fails_is_told_and_its_folder_stays(said: Callable[..., Any], tmp_path: Path) -> None:
+    code, lines = said("--measure", "2", broken=True)
+    assert code == 1
+    assert [OK.sub(r"\1", line) for line in (lines[0], lines[3])] == ["ce", "ntl_was"]
+    assert lines[1].endswith("failed: device=cuda: torch sees no CUDA device here; use device=cpu or device=auto.")
+    (scratch,) = tmp_path.glob("rehearsal-*")
+    assert lines[2].startswith(f"  log: {scratch}/")
+    assert Path(lines[2].removeprefix("  log: ")).is_file()
+    assert lines[4] == f"1 of 3 failed; what they left is in {scratch.name}"
+    hours = {line.split()[2]: line.split()[-2] for line in lines if line.lstrip().startswith("noisy_numbers gpt2_tiny")}
+    assert hours.pop("ce_digits") == "unknown"
+    assert {float(each) > 0 for each in hours.values()} == {True}
+
+
+def test_one_that_is_stopped_leaves_nothing(said: Callable[..., Any], tmp_path: Path, monkeypatch) -> None:
+    def stopped(*runs: Any, **settings: Any) -> None:
+        assert [*tmp_path.glob("rehearsal-*")]
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("ntl.launch.workers.sweep_all", stopped)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: pytest.fail("it would end at once"))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            said("--rehearse")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not [*tmp_path.glob("rehearsal-*")]
+
+
+@pytest.mark.parametrize("words", ["--shapes tiny", "--shapes tiny --measure 4", "--measure 1", "--measure -2"])
+def test_bad_input(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(words.split())
+    told = (
+        "--shapes tiny is for --rehearse: " if "tiny" in words else f"{words}: the second half of the steps is measured"
+    )
+    assert told in capsys.readouterr().err
+
+
+def different(runs: Sequence[Run]) -> list[Run]:
+    """Those that add a loss or an objective of a model, or a decoding of a data set: all would take ten minutes."""
+    found = dict[Any, Run]()
+    for run in runs:
+        config, model = run.config, run.config.model
+        found.setdefault(
+            (model.family, getattr(model, "architecture", ""), config.loss.name, config.objective.name), run
+        )
+        found.setdefault((config.dataset.name, config.decoding.name, *config.extra_decodings), run)
+    return [*{run.id: run for run in found.values()}.values()]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_every_table(data_root: Path, tmp_path: Path) -> None:
+    """With tiny models, at the paper's scale where the table has it."""
+    words, runs = [f"data_dir={tmp_path}/data"], list[Run]()
+    for name in table_names():
+        scales = load_table_spec(name).scales
+        scale = "paper" if "paper" in scales else scales[-1]
+        (demand,) = demands([name], scale, [], tmp_path, words)
+        runs += demand.runs.values()
+    # The training jokes are not to be had offline.
+    jokes = ("dataset.allow_dev_training=true",)
+    runs = [Run.of([*run.overrides, *jokes]) if run.config.dataset.name == "rjokes" else run for run in different(runs)]
+    lines = list[str]()
+
+    def launch(runs: Sequence[Run]) -> list[str]:
+        return sweep_all(runs, "basic", say=lambda line: None)
+
+    rates, failed = rehearse(runs, launch, tmp_path, tiny=True, say=lines.append)
+    assert not failed, lines
+    assert len(rates) == len(runs) > 40

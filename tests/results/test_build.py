@@ -1,15 +1,19 @@
+"""What a table says: marks, differences, its finding, and rows that are no fair comparison."""
+
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rows import make_row, record, values
 
+from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord, Table, build_table
 from ntl.results.effects import Seeds
 from ntl.results.match import Row
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, load_table_spec
-from ntl.results.table import Block, constant_values, differences
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, ScaleSpec, load_table_spec
+from ntl.results.table import MODELS, Block, constant_values, differences, warnings
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -122,8 +126,8 @@ def table_of(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[
     ("was", "constant", "says"),
     [
         ([], 9.0, "No run of a common seed of WAS and CE yet."),
-        ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 seed."),
-        ([4.0, 4.1], 3.0, "Fewer than three seeds, so no interval: WAS against CE in MAE: -20.0%, -18.0%, n = 2."),
+        ([None, 4.0, 4.0], 9.0, "WAS and CE do not differ significantly in MAE: undefined for 1 seed"),
+        ([4.0, 4.1], 3.0, "Fewer than three seeds, so no interval: WAS against CE in MAE: -20.0%, -18.0%, n = 2"),
         ([4.0, 4.0, 4.1], 4.5, "the baseline does not beat constant: mean (4.50): -19.3% [-"),
         ([6.0, 6.1, 6.0], 9.0, "WAS is worse than CE in MAE: +20.7% [+"),
         ([4.0, 5.0, 6.0], 9.0, "WAS and CE do not differ significantly in MAE: -1.4% [-40.4, +63.4], n = 3"),
@@ -132,12 +136,10 @@ def table_of(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[
 def test_the_finding_says_what_the_comparison_shows(
     table_of: Callable[..., Table], was: list[float | None], constant: float | None, says: str
 ) -> None:
-    assert says in table_of({"ce": [5.0] * 3, "ntl_was": was}, constant).finding
-
-
-def test_a_comparison_named_after_its_runs_says_so(table_of: Callable[..., Table]) -> None:
-    table = table_of({"ce": [5.0] * 3, "ntl_was": [6.0] * 3}, git={"commit": "abc123456", "dirty": False})
-    assert table.finding.endswith("; named after these runs.")
+    seen = {"git": {"commit": "abc123456", "dirty": False}}  # that of the file, so that it was named after these runs
+    finding = table_of({"ce": [5.0] * 3, "ntl_was": was}, constant, **seen).finding
+    assert says in finding
+    assert finding.endswith("; named after these runs.") == bool(was)
 
 
 CELLS = """
@@ -163,25 +165,10 @@ LESS = "groups: [few], less: many"
     ("primary", "metric", "scores", "says"),
     [
         # Means over groups 0, -0.004975, -0.004975: -0.003317, sd 0.002872, half width 4.3027 sd / √3 = 0.007135.
-        (
-            BOTH,
-            "rmse",
-            [5.0, 4.0, 5.0, 4.0],
-            "equivalent in RMSE, within 2.5% (few; many): -0.3% [-1.0, +0.4]",
-        ),
-        (
-            BOTH,
-            "rmse",
-            [4.0] * 4,
-            "in RMSE: WAS does not beat CE in RMSE (+0.0% [+0.0, +0.0]) (few; many): -0.3",
-        ),
+        (BOTH, "rmse", [5.0, 4.0, 5.0, 4.0], "equivalent in RMSE, within 2.5% (few; many): -0.3% [-1.0, +0.4]"),
+        (BOTH, "rmse", [4.0] * 4, "in RMSE: WAS does not beat CE in RMSE (+0.0% [+0.0, +0.0]) (few; many): -0.3"),
         # In log points: (2.0 - 2.2) - (1.0 - 1.1) = -0.1 in each seed, and no logarithm of it.
-        (
-            LESS,
-            "log_ape",
-            [2.2, 2.0, 1.1, 1.0],
-            "few, is better than many in mean log(1 + APE): -0.100 [-0.100,",
-        ),
+        (LESS, "log_ape", [2.2, 2.0, 1.1, 1.0], "few, is better than many in mean log(1 + APE): -0.100 [-0.100,"),
         (LESS, "log_ape", [2.2, 2.0, 1.1, 0.9], "WAS over CE, few, and many are equivalent"),
     ],
 )
@@ -201,3 +188,73 @@ def test_a_primary_over_groups_readings_and_effects(
     assert table.blocks[0].lines[0]["primary"]
     assert table.primary is not None
     assert table.primary.band == pytest.approx(0.024693, abs=1e-6)
+
+
+# ---- what is said of rows that are no fair comparison
+
+
+def test_every_model_has_a_name() -> None:
+    files = {path.stem.removesuffix("_regression") for path in (Path(CONFIG_DIR) / "model").glob("*.yaml")}
+    assert set(MODELS) == files - {"hf"}  # whose name is made of the weights
+
+
+def run(loss: str, seed: int = 1, config: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
+    own = {"loss": {"name": loss, "weight": 0.3}, "trainer": {"lr": 0.1}, "seed": seed, "device": f"d{seed}"}
+    about = {"id": f"{loss}{seed}", "config": own | (config or {}), "device": "cpu"}
+    return record(seed, **{**about, "git": {"commit": "0123456789", "dirty": False}, **changes})
+
+
+def remarks(*records: RunRecord) -> list[str]:
+    """Warnings on CE's and NTL-WAS' records, told apart by the first letter of their id."""
+    rows = [
+        make_row(label, None, role, "T5", {"loss": label.lower()}, {r.seed: r for r in records if r.id[0] == letter})
+        for letter, label, role in (("c", "CE", Role.baseline), ("w", "WAS", Role.ntl))
+    ]
+    columns = [replace(LOWER, metric=f"{split}/mae") for split in ("test", "far")]
+    block = BlockSpec("t", "noisy_numbers", columns, [row.spec for row in rows], {"tiny": ScaleSpec(seeds=[1, 2])})
+    return [*warnings(block, "tiny", rows)]
+
+
+def tokenizer(loss: str, seed: int, path: str) -> RunRecord:
+    return run(loss, seed, {"tokenizer": {"path": path}})
+
+
+def reading(loss: str, digest: str, **shares: float) -> RunRecord:
+    return run(loss, data={"files": {"train": digest}, "longer_than_train": shares})
+
+
+CE, WAS, OTHER = run("ce"), run("was"), "Not a fair comparison: the runs also differ in {}."
+EXACT = run("ce", config={"trainer": {"lr": 0.1, "bf16": False}})
+WEIGHTED = {"loss": {"name": "was", "weight": 0.5}}
+OWN = {"objective": {"name": "expected_error", "families": "number"}}
+NEXT = run("ce", config={"objective": {"name": "ntp", "families": "all"}})
+OF_SEED = [tokenizer("ce", 1, "a"), tokenizer("ce", 2, "b"), tokenizer("was", 1, "a")]
+RULES = [{"default": version, "paper": 1} for version in (1, 2, 3, 4)]
+REMARKS: list[tuple[list[RunRecord], str]] = [
+    # Rows may differ in what they pin, here the whole group ``loss``, and any other difference is named.
+    ([CE, run("was", config=WEIGHTED)], ""),
+    ([EXACT, run("was", config={"trainer": {"lr": 0.2, "bf16": True}})], OTHER.format("trainer.bf16, trainer.lr")),
+    # A tokenizer that differs from seed to seed is compared within a seed.
+    ([*OF_SEED, tokenizer("was", 2, "b")], ""),
+    ([*OF_SEED, tokenizer("was", 2, "a")], OTHER.format("tokenizer.path")),
+    # An objective that a loss brings is compared among runs of that loss.
+    ([NEXT, run("was", config={**OWN, "loss": {"name": "expected_error", "weight": 0.3}})], ""),
+    ([NEXT, run("was", config=OWN)], OTHER.format("objective.families, objective.name")),
+    ([run("ce", rules=RULES[1]), run("was", rules=RULES[2])], ""),
+    ([run("ce", rules=RULES[0]), run("was", rules=RULES[3])], "Not a fair comparison: 2 versions of the rules read"),
+    ([run("ce", rules=RULES[2]), run("was", rules=RULES[3])], "Two versions of the rules read the answers: numerals"),
+    ([reading("ce", "a"), reading("was", "b")], "Not a fair comparison: the runs read 2 different versions"),
+    # A record that names no data says nothing of it, and what was measured on the data makes no other data.
+    ([reading("ce", "a"), WAS], ""),
+    (
+        [reading("ce", "a", near=0.0, far=0.5), reading("was", "a", far=0.25)],
+        "Test examples with more tokens than any that was trained on: far 25% to 50%.",
+    ),
+    ([CE, run("was", device="gpu")], "Not all rows of seed 1 ran on the same kind of processor."),
+]
+
+
+@pytest.mark.parametrize(("records", "line"), REMARKS)
+def test_a_difference_that_is_not_the_rows_own_is_named(records: list[RunRecord], line: str) -> None:
+    found = remarks(*records)
+    assert [each for each in found if each.startswith(line)] if line else found == []

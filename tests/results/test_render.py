@@ -1,15 +1,21 @@
-"""Cells, pages and LaTeX as text."""
+"""Cells, pages and LaTeX as text, as scripts/make_tables.py writes them."""
 
+import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rows import make_row, record, values
 
+from ntl.config import UserError
+from ntl.config.cli import report
 from ntl.config.folders import RESULTS
-from ntl.results import RunRecord, build_table
+from ntl.results import RunRecord, build_table, write_record
 from ntl.results.render import number, short_text, to_csv, to_latex, to_markdown, write_tables
 from ntl.results.spec import ColumnSpec, Role
+from ntl.results.verdicts import pages, results_page
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
@@ -17,10 +23,7 @@ def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
 
 
 def text_of(
-    scores: list[float | None] | None,
-    spec: str = ".2f",
-    records: int | None = None,
-    role: Role = Role.ntl,
+    scores: list[float | None] | None, spec: str = ".2f", records: int | None = None, role: Role = Role.ntl
 ) -> str:
     """The text of a cell with these values in a row of that many records (None: one a value)."""
     have = {seed: record(seed) for seed in range(len(scores or ()) if records is None else records)}
@@ -84,3 +87,64 @@ def test_the_tables_of_the_published_records_are_those_committed(published: list
     table = build_table("quickstart", published, "tiny")
     for suffix, render in (("md", to_markdown), ("csv", to_csv)):
         assert render(table) == (TABLES / f"quickstart_tiny.{suffix}").read_text(encoding="utf-8")
+
+
+# ---- scripts/make_tables.py
+
+ROOT = Path(__file__).resolve().parents[2]
+make_tables = runpy.run_path(str(ROOT / "scripts" / "make_tables.py"))["main"]
+
+
+def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str]) -> None:
+    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
+    folders = ("--records", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
+    make_tables(["quickstart", "table5", "--scale", "tiny", *folders, "--json"])
+    found = {(cell["table"], cell["row"], cell["metric"]): cell for cell in json.loads(capsys.readouterr().out)}
+    assert found["quickstart", "CE", "test/mae"]["values"] == [1.5]
+    assert {name for name, _, _ in found} == {"quickstart", "table5"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tabel5"], "no table 'tabel5'. Did you mean 'table5'?"),
+        (["table5", "--scale", "huge"], "no table has the scale 'huge': choose from "),
+        (["--records", "not/there"], "--records not/there: no such folder"),
+        (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),
+    ],
+)
+def test_mistakes_of_the_user(tmp_path: Path, arguments: list[str], message: str, capsys) -> None:
+    (tmp_path / "runs").mkdir()
+    records = [] if "--records" in arguments else ["--records", str(tmp_path / "runs")]
+    assert report(lambda: make_tables([*arguments, *records, "--out", str(tmp_path / "out")])) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert said.err.startswith(f"error: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_readme_without_a_place_for_results(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("no marks", encoding="utf-8")
+    with pytest.raises(UserError, match=r"README\.md: the results go between .*, which are not there; add them\.$"):
+        pages([], [], tmp_path / "page.md", readme)
+
+
+# ---- results/README.md; what it and README say of verdicts is in test_verdicts.py
+
+RMSE = "test/rmse_truth"
+
+
+def test_the_index_is_a_line_a_table_with_its_command(make_record) -> None:
+    made = [make_record("ce", seed, {RMSE: 10.0}, wall_time_s=1800.0) for seed in (1, 2, 3)]
+    made += [make_record("ntl_was", seed, {RMSE: 8.2 - seed / 10}, wall_time_s=1800.0) for seed in (1, 2)]
+    tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "hour"))]
+    lines = results_page([], ["It is so."], ["| a square |"], tables).splitlines()
+    assert {"- It is so.", "| a square |"} < {*lines}
+    (row,) = (line for line in lines if "quickstart" in line)
+    assert row.startswith("| [Quickstart](tables/quickstart_tiny.md) | two tasks of a minute | 2 to 3 | 2.50 | ")
+    assert row.endswith(" | `table=quickstart scale=tiny` |")
+    assert "No run yet: Table 2 (tiny, hour)." in lines
+    assert any(line.startswith("Tables A1 to A4 ") for line in lines)
+    drawn = [line for line in lines if line.startswith("![")]
+    assert drawn == ["![The paper's claims](figures/claims.png)"]

@@ -1,14 +1,30 @@
+"""Tables as they are specified, the numbers of the paper, and which records and runs are those of a row."""
+
 import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ntl.config import UserError
-from ntl.results.spec import PAPER_FOLDER, Role, TableSpec, load_table_spec, table_names
+from ntl.config.folders import CONFIG_DIR
+from ntl.results import missing_decodings, table_runs
+from ntl.results.match import plan_block, row_records
+from ntl.results.spec import (
+    PAPER_FOLDER,
+    BlockSpec,
+    ColumnSpec,
+    PrimarySpec,
+    Role,
+    RowSpec,
+    ScaleSpec,
+    TableSpec,
+    load_table_spec,
+)
 
 GOOD = """
 title: A table
@@ -60,6 +76,8 @@ def test_a_spec_is_typed(load) -> None:
             r"mine\.yaml: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add "
             r"it, say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
+        ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
+        ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
         ("seeds: [1, 2]", "seeds: []", "A block: scales.tiny.seeds: give at least one seed"),
         (
             "row: NTL,",
@@ -67,39 +85,30 @@ def test_a_spec_is_typed(load) -> None:
             r"mine\.yaml: primary at scale 'tiny'\.row: table 'mine' has no row 'WAS' that runs",
         ),
         ("title: A table", "title: A table\ntitle: B", r"mine\.yaml: while constructing .* duplicate key title"),
-        (
-            "metric: test/mae, named",
-            "metric: test/r2, named",
-            "primary at scale 'tiny': 'test/r2' is no column",
-        ),
+        ("metric: test/mae, named", "metric: test/r2, named", "primary at scale 'tiny': 'test/r2' is no column"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_key(load, old: str, new: str, message: str) -> None:
-    assert old in GOOD
+    """In the table, or in the numbers of the paper."""
+    given = [GOOD, PAPER.replace(old, new, 1)] if message.startswith("paper/") else [GOOD.replace(old, new, 1), PAPER]
+    assert given != [GOOD, PAPER]
     with pytest.raises(UserError, match=message) as caught:
-        load(GOOD.replace(old, new, 1))
+        load(*given)
     assert "\n" not in str(caught.value)
 
 
-def test_a_number_of_the_paper_that_has_no_cell_is_named(load) -> None:
-    for old, new, message in (
-        ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
-        ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
-    ):
-        with pytest.raises(UserError, match=message):
-            load(GOOD, PAPER.replace(old, new, 1))
-
-
 def test_every_comparison_has_its_control() -> None:
-    for block in (block for name in table_names() for block in load_table_spec(name).blocks):
-        for group in {row.group for row in block.rows if row.role is Role.ntl}:
-            roles = [row.role for row in block.rows if row.group == group]
-            assert roles.count(Role.baseline) == roles.count(Role.control) == 1
-            (control,) = [row.overrides for row in block.rows if row.group == group and row.role is Role.control]
-            rows = [row.overrides for row in block.rows if row.group == group and row.role is Role.ntl]
-            weights = {word for row in rows for word in row if word.startswith("loss.weight=")} | {"loss.weight=0.3"}
+    tables = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CONFIG_DIR / "table").glob("*.yaml")]
+    assert len(tables) > 10
+    for block in (block for table in tables for block in table["blocks"]):
+        for group in {row.get("group", "") for row in block["rows"] if row.get("role") == "ntl"}:
+            rows = [row for row in block["rows"] if row.get("group", "") == group]
+            words = {role: [row["overrides"] for row in rows if row.get("role") == role] for role in ("control", "ntl")}
+            (control,) = words["control"]
+            assert [row.get("role") for row in rows].count("baseline") == 1
+            weights = {word for row in words["ntl"] for word in row if word.startswith("loss.weight=")}
             assert [word for word in control if word.startswith("loss=")] == ["loss=ce_digits"]
-            assert weights & set(control)
+            assert (weights | {"loss.weight=0.3"}) & set(control)
 
 
 NAMES = [*(f"table{number}" for number in range(1, 10)), "figure3"]
@@ -117,3 +126,71 @@ def test_no_number_has_changed() -> None:
             values = {metric: list(map(float, each)) for metric, each in row["values"].items()}
             rows[name].append([row.get("block", 0), row.get("group", ""), row["label"], values])
     assert hashlib.sha256(json.dumps(rows).encode()).hexdigest() == SHA256
+
+
+# ---- which records belong to a row, and which runs it lacks
+
+CE = RowSpec(label="CE", overrides=["loss=ce"])
+WAS = RowSpec(label="WAS", overrides=["loss=ntl_was", "loss.weight=0.3"])
+
+
+def block(*rows: RowSpec, **changes) -> BlockSpec:
+    scales = {"tiny": ScaleSpec(seeds=[1, 2])}
+    given = {"scales": scales, "columns": [], "overrides": ["model=gpt2_tiny", "tokenizer=digit"], **changes}
+    return BlockSpec(title="b", dataset="noisy_numbers", rows=list(rows), **given)
+
+
+def plan(row: RowSpec, **changes):
+    return plan_block(block(row, **changes), "tiny")[0]
+
+
+def test_a_record_belongs_to_the_row_with_its_overrides_whatever_its_name(make_record) -> None:
+    records = [make_record("ntl_was", 1, {}), make_record("ntl_was", 2, {}, weight=0.8), make_record("ce", 1, {})]
+    assert row_records(plan(WAS), records) == {1: records[0]}
+    assert row_records(plan(CE), records) == {1: records[2]}
+    # In any order, and with what changes no result.
+    words = ["probe_steps=50", "trainer.gradient_checkpointing=true", *reversed(records[0].overrides)]
+    renamed = replace(records[0], id=f"{records[0].id[:-1]}x", overrides=words)
+    assert row_records(plan(WAS), [renamed]) == {1: renamed}
+    assert row_records(plan(replace(WAS, overrides=[*WAS.overrides, "trainer.lr=1"])), records) == {}
+    assert row_records(plan(WAS), [replace(renamed, overrides=[*words, "trainer.lr=1"])]) == {}
+    with pytest.raises(UserError, match=r"two records, .* remove one"):
+        row_records(plan(WAS), [records[0], renamed])
+
+
+def test_a_record_is_decoded_as_its_row_says(make_record) -> None:
+    record, columns = make_record("ce", 1, {}), [ColumnSpec("test/mae"), ColumnSpec("test/mae@expectation")]
+    asks = RowSpec(label="CE", overrides=["loss=ce", "extra_decodings=expectation"])
+    assert row_records(plan(asks, columns=columns), [record]) == {1: record}
+    record.config["extra_decodings"] = {}
+    assert row_records(plan(asks, columns=columns), [record]) == {}
+    assert row_records(plan(asks, columns=columns[:1]), [record]) == {1: record}
+    assert row_records(plan(RowSpec(label="CE", overrides=["loss=ce", "decoding=beam"])), [record]) == {}
+
+
+def test_scales_replace_add_and_select(make_record) -> None:
+    rows = [RowSpec(label=name, group=name, overrides=[f"model={name}", "loss=ce"]) for name in ("big", "huge")]
+    tiny = ScaleSpec(seeds=[5], overrides=["trainer.lr=0.1"], replace={"model=big": "model=small"}, groups=["big"])
+    primary = PrimarySpec("WAS", "CE", "test/mae", named="2026-11-22")
+    spec = TableSpec("t", [block(*rows, scales={"tiny": tiny}, overrides=["tokenizer=digit"])], primary, name="t")
+    head = ["dataset=noisy_numbers", "scale=tiny", "tokenizer=digit", "trainer.lr=0.1"]
+    assert table_runs(spec, "tiny") == [[*head, "model=small", "loss=ce", "seed=5"]]
+    with pytest.raises(UserError, match="table 't' has no scale 'paper': choose from tiny"):
+        table_runs(spec, "paper")
+    # Seeds vary slowest, and what has a record is left out.
+    spec = TableSpec("t", [block(CE, WAS)], primary)
+    runs = table_runs(spec, "tiny")
+    assert [run[-1] for run in runs] == ["seed=1", "seed=1", "seed=2", "seed=2"]
+    assert table_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]
+
+
+def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:
+    """A setting that is younger than the record had its default in it, or was off."""
+    config = {"extra_decodings": {"expectation": {"trim": 0.005, "name": "expectation"}}}
+    now = {"trim": 0.005, "name": "expectation", "splits": [], "interval_scale": "linear"}
+    assert missing_decodings(config, {"expectation": now}) == []
+    changed = {**now, "splits": ["test"]}, {**now, "trim": 0.1}, {**now, "interval_scale": "log"}
+    for other in (*changed, {"name": "expectation"}):
+        assert missing_decodings(config, {"expectation": other}) == ["expectation"]
+    assert missing_decodings(config, {"median": now}) == ["median"]
+    assert missing_decodings({}, {"median": now}) == ["median"]

@@ -131,9 +131,7 @@ def test_runs_of_other_tables_count(tmp_path: Path, make_record: Callable[..., R
     assert cell.corrected == pytest.approx(stats.ttest_1samp([math.log(score / 10) for score in (8, 8, 8.1)], 0).pvalue)
 
 
-def test_the_correction_is_over_what_tables_name(
-    tmp_path: Path, make_record: Callable[..., RunRecord], verdict: Callable[..., Verdict]
-) -> None:
+def test_the_correction_is_over_what_tables_name(tmp_path: Path, make_record, verdict: Callable[..., Verdict]) -> None:
     """A primary comparison counts where it is not testable, and where no claim tests it."""
     alone = verdict(LESS, [], 10.0).cells[0]
     assert (alone.outcome, alone.family, "corrected" in alone.text) == (Outcome.not_testable, 1, False)
@@ -234,10 +232,7 @@ def test_times_are_of_a_benchmark(tmp_path: Path) -> None:
     spec = load(tmp_path, entry, HEAD.replace("whose: ours", "whose: ours\n    no_worse: true"))
     (tmp_path / "times.csv").write_text("loss,rounds,ratio,ratio_low,ratio_high\nntl,7,1.2,1.1,1.3\nce,7,1.2,1.2,1.2\n")
     (found,) = judge(spec, [], [], tmp_path)
-    assert [cell.text for cell in found.cells] == [
-        "1.20 [1.10, 1.30] times CE",
-        "1.00 [0.92, 1.08] times CE fused",
-    ]
+    assert [cell.text for cell in found.cells] == ["1.20 [1.10, 1.30] times CE", "1.00 [0.92, 1.08] times CE fused"]
     assert [cell.outcome for cell in found.cells] == [Outcome.contradicted, Outcome.inconclusive]
     (tmp_path / "times.csv").write_text("loss,rounds,ratio,ratio_low,ratio_high\nntl,7,1,1,1\nntl,7,1,1,1\n")
     with pytest.raises(UserError, match=r"it: times\.csv: not one line as named"):

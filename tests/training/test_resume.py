@@ -1,70 +1,64 @@
-"""Runs resume from a checkpoint of their own, start from another run's weights, and keep and score the best one."""
+"""Runs that are interrupted, killed, longer or begun elsewhere end as one run at once; the best checkpoint."""
 
 import json
 import math
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from ntl.config import Config, UserError, run_id
+from ntl.config import Config, UserError, compose, run_id
+from ntl.config.folders import CONFIG_DIR
 from ntl.decoding.predictor import predict
 from ntl.launch.publish import publish_weights
-from ntl.results import read_record
-from ntl.runs.folder import RUN, Best, best_of, by_step, checkpoint_at, read_json, step_of, write_manifest
+from ntl.results import RunRecord, read_record
+from ntl.runs.folder import Best, best_of, by_step, checkpoint_at, latest_complete, step_of
 from ntl.training import resume
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 
-def _folder(config: Config) -> Path:
-    return Path(config.output_dir) / run_id(config)
-
-
-def _refused(config: Config) -> str:
-    with pytest.raises(UserError) as caught:
-        train(config)
-    assert "\n" not in str(caught.value)
-    assert not list(_folder(config).glob("*.*"))
-    return str(caught.value)
-
-
 def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small) -> None:
     checkpoint = finished / "checkpoints" / "checkpoint-6"
-    message = _refused(small(f"resume={checkpoint}", "loss=ntl_mse", "seed=2", "loss.weight=0.5"))
-    assert message.startswith(f"{checkpoint}: a checkpoint of another run, {finished.name}: ")
+    with pytest.raises(UserError, match=f"^{checkpoint}: a checkpoint of another run, {finished.name}: ") as caught:
+        train(small(f"resume={checkpoint}", "loss=ntl_mse", "seed=2", "loss.weight=0.5"))
+    message = str(caught.value)
     assert "loss.name is ntl_was there and ntl_mse here" in message
     assert "loss.weight is its default there and 0.5 here" in message
     assert "seed is 1 there and 2 here; " in message
-    assert message.endswith("; give one of this run by resume=, or start over with resume=never.")
+    assert [entry.name for entry in finished.parent.iterdir()] == [finished.name]
+    with pytest.raises(UserError, match=r"it already has 12 steps; set trainer\.max_steps"):
+        train(small(f"resume={checkpoint.with_name('checkpoint-12')}", "trainer.max_steps=11"))
 
 
 @pytest.mark.slow
 def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_path: Path) -> None:
-    """Bit for bit what it would have been at once; the shorter one ends between two log lines."""
+    """Bit for bit what it would have been at once, with any number of data workers."""
+    # The shorter one ends between two log lines.
     shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", "trainer.schedule=plateau"]
     shared += ["trainer.warmup_steps=0", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"]
     first = train(small(*shared, "trainer.max_steps=8")).parent
-    resume = f"resume={first / 'checkpoints' / 'checkpoint-8'}"
-    paths = [
-        train(small(*shared, "trainer.max_steps=14", how)) for how in (resume, f"output_dir={tmp_path / 'straight'}")
-    ]
-    assert without_times(paths[0]) == without_times(paths[1])
-    assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
-    weights = [(path.parent / "checkpoints" / "checkpoint-14" / "model.safetensors").read_bytes() for path in paths]
-    assert weights[0] == weights[1]
-
-
-def test_another_number_of_processes_is_refused(finished: Path, small) -> None:
-    (finished / "record.json").unlink()
-    checkpoint = finished / "checkpoints" / "checkpoint-12"
-    (checkpoint / RUN).write_text(json.dumps({**read_json(checkpoint / RUN), "processes": 2}))
-    write_manifest(checkpoint)
-    with pytest.raises(UserError, match=r"written by 2 processes, but this run has 1.*start 2 .*resume=never"):
-        train(small())
+    longer, at_once = (
+        train(small(*shared, "trainer.max_steps=14", *how))
+        for how in (
+            [f"resume={first / 'checkpoints' / 'checkpoint-8'}"],
+            ["trainer.num_workers=2", f"output_dir={tmp_path / 'at_once'}"],
+        )
+    )
+    expected, found = without_times(at_once), without_times(longer)
+    assert expected.config["trainer"]["num_workers"] == 2
+    assert replace(found, id=expected.id, config=expected.config) == expected
+    assert read_metrics(longer.with_name(METRICS)) == read_metrics(at_once.with_name(METRICS))
+    weights = [path.parent / "checkpoints" / "checkpoint-14" / "model.safetensors" for path in (longer, at_once)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 @pytest.mark.slow
@@ -100,8 +94,9 @@ def kept(copy_of: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.slow
-def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Callable[..., Config]) -> None:
-    record = train(arm("trainer.lr=1e-30", "trainer.max_steps=2"))
+def test_a_run_begins_from_the_weights_of_its_base_or_from_published_ones(kept, arm, tmp_path, monkeypatch) -> None:
+    still = ["trainer.lr=1e-30", "trainer.max_steps=2"]
+    record = train(arm(*still))
     begun, ended = (load_file(checkpoint_at(*at) / "model.safetensors") for at in ((kept, 5), (record.parent, 2)))
     assert begun.keys() == ended.keys()
     assert all((begun[name] == ended[name]).all() for name in begun)
@@ -110,30 +105,21 @@ def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Ca
     assert found.model["base"] == {"run": f"{kept.name}@5", "sha256": digest}
     assert found.config["base"] == f"{kept.name}@5"
     assert "base" not in read_record(kept / "record.json").config
+    (published,) = publish_weights([kept.name], kept.parent, tmp_path / "bases")
+    monkeypatch.setattr(resume, "BASES", tmp_path / "bases")
+    elsewhere = read_record(train(arm(*still, f"output_dir={tmp_path / 'elsewhere'}")))
+    assert (elsewhere.metrics, elsewhere.model["base"]) == (found.metrics, found.model["base"])
+    (published / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"no complete .*checkpoint-5; train that run first, with keep_steps=.5."):
+        train(arm(f"output_dir={tmp_path / 'third'}"))
 
 
 @pytest.mark.slow
-def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
-    kept: Path, small: Callable[..., Config], tmp_path: Path, without_times: Callable[[Path], object]
-) -> None:
+def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(kept, small, tmp_path: Path, without_times) -> None:
     train(small("loss=ce", *SHORT))  # finished: what a kill has left behind is removed
     assert sorted(path.name[-2:] for path in (kept / "checkpoints").iterdir()) == ["-5", "-8", "-9"]
     other = train(small("loss=ce", *SHORT, f"output_dir={tmp_path / 'other'}"))
     assert without_times(other) == without_times(kept / "record.json")
-
-
-@pytest.mark.slow
-def test_published_weights_serve_where_its_run_is_not_there(
-    kept: Path, arm: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beside_its_base = read_record(train(arm()))
-    (published,) = publish_weights([kept.name], kept.parent, tmp_path / "bases")
-    monkeypatch.setattr(resume, "BASES", tmp_path / "bases")
-    elsewhere = read_record(train(arm(f"output_dir={tmp_path / 'elsewhere'}")))
-    assert (elsewhere.metrics, elsewhere.model["base"]) == (beside_its_base.metrics, beside_its_base.model["base"])
-    (published / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"no complete .*checkpoint-5; train that run first, with keep_steps=.5."):
-        train(arm(f"output_dir={tmp_path / 'third'}"))
 
 
 @pytest.mark.usefixtures("kept")
@@ -194,50 +180,29 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(map(step_of, by_step(folder / "checkpoints")))
 
 
-@pytest.mark.slow
-def test_the_best_checkpoint_is_kept_and_scored(small, scripted, capsys, without_times) -> None:
-    scripted(0.1, 0.5, 0.5, 0.4, 0.2, 0.3)
-    few = ["trainer.keep_checkpoints=1", "trainer.keep_checkpoints_after=1", "trainer.save_steps=2"]
-    path = train(small(*EVERY_TWO, "trainer.best=accuracy", *few))
-    folder, record = path.parent, read_record(path)
-    assert record.model["best"] == {"metric": "accuracy", "step": 4, "value": 0.5}
-    assert record.metrics["validation/accuracy"] == 0.5
-    assert (record.steps, steps_in(folder)) == (12, [4, 12])
-    assert "Best validation accuracy: 0.5, at step 4, which is scored." in capsys.readouterr().out
-    # Its answers are those of the run that ends there, at the same rate, and predict.py reads the same weights.
-    answers = (folder / "predictions.jsonl").read_bytes()
-    assert predict(folder, say=lambda line: None) == folder / "predictions.jsonl"
-    assert (folder / "predictions.jsonl").read_bytes() == answers
-    shutil.rmtree(folder / "checkpoints" / "checkpoint-4")
-    with pytest.raises(UserError, match="checkpoint-4: this is the checkpoint that the record scores"):
-        predict(folder, say=lambda line: None)
-
-
 STOPPING = [*EVERY_TWO, "trainer.best=accuracy", "trainer.early_stopping=2", "model.dropout=0.1"]
-STOPPING += ["trainer.keep_checkpoints_after=1"]
+STOPPING += ["trainer.keep_checkpoints=1", "trainer.keep_checkpoints_after=1", "trainer.save_steps=2"]
 SCRIPT = (0.1, 0.5, 0.4, 0.5, 0.9, 0.9)
 
 
-@pytest.fixture
-def stopped(scripted, without_times) -> Callable[[Config], tuple]:
-    """Record less its times, metrics.jsonl, checkpoints and answers of a run that stops at step 8."""
-
-    def make(config: Config) -> tuple:
+@pytest.mark.slow
+def test_early_stopping_survives_interruptions(
+    small, scripted, without_times, run_interrupted, tmp_path, capsys
+) -> None:
+    def stopped(config: Config) -> tuple:
+        """Record less its times, metrics.jsonl, checkpoints and answers of a run that stops at step 8."""
         scripted(*SCRIPT)
         path = train(config)
-        folder = path.parent
-        answers = (folder / "predictions.jsonl").read_bytes()
-        return without_times(path), read_metrics(folder / METRICS), steps_in(folder), answers
+        answers = path.with_name("predictions.jsonl").read_bytes()
+        return without_times(path), read_metrics(path.with_name(METRICS)), steps_in(path.parent), answers
 
-    return make
-
-
-@pytest.mark.slow
-def test_early_stopping_survives_interruptions(small, stopped, run_interrupted, tmp_path, capsys) -> None:
     straight = stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}"))
     assert (straight[0].steps, straight[2]) == (8, [4, 8])
-    assert straight[0].model["best"]["step"] == 4
-    assert "Stopped at step 8: no better accuracy in 2 evaluations." in capsys.readouterr().out
+    assert straight[0].model["best"] == {"metric": "accuracy", "step": 4, "value": 0.5}
+    assert straight[0].metrics["validation/accuracy"] == 0.5
+    said = capsys.readouterr().out
+    assert "Stopped at step 8: no better accuracy in 2 evaluations." in said
+    assert "Best validation accuracy: 0.5, at step 4, which is scored." in said
     for step in (3, 7):
         config = small(*STOPPING, f"output_dir={tmp_path / str(step)}")
         run_interrupted(config, step)
@@ -246,6 +211,11 @@ def test_early_stopping_survives_interruptions(small, stopped, run_interrupted, 
     folder = tmp_path / "straight" / straight[0].id
     (folder / "record.json").unlink()
     assert stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}")) == straight
+    # predict.py reads the weights that were scored.
+    assert predict(folder, say=[].append).read_bytes() == straight[-1]
+    shutil.rmtree(folder / "checkpoints" / "checkpoint-4")
+    with pytest.raises(UserError, match="checkpoint-4: this is the checkpoint that the record scores"):
+        predict(folder, say=[].append)
 
 
 def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_interrupted) -> None:
@@ -271,3 +241,142 @@ def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_
     assert without == read_metrics(plain.parent / METRICS)
     one, other = (json.loads(path.read_text())["metrics"] for path in (plain, decoded))
     assert {**other, **one} == other
+
+
+# ---- interrupted, killed, or started twice
+
+# Every epoch of 96 rows has 4 batches, the last of them smaller; the log lines do not end where evaluations do.
+SHARED = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.max_steps=14", "trainer.logging_steps=3"]
+# Patience 1 halves the rate several times in so few steps.
+PLATEAU = ["trainer.schedule=plateau", "trainer.warmup_steps=0", "trainer.patience=1", "trainer.eval_steps=1"]
+COSINE = ["trainer.schedule=cosine", "trainer.length_bucketing=true", "trainer.accumulation_steps=2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("own", "steps"), [([*PLATEAU, "trainer.lr=0.3"], [6, 9]), (COSINE, [1, 13])])
+def test_a_resume_at_any_step_gives_the_same_bits(own, steps, small, without_times, run_interrupted, tmp_path) -> None:
+    """The same bits after an interruption in each of these steps, the last ones of which come while it is resumed."""
+
+    def outcome(config: Config) -> tuple:
+        path = train(config)
+        weights = path.parent / "checkpoints" / "checkpoint-14" / "model.safetensors"
+        return without_times(path), read_metrics(path.with_name(METRICS)), weights.read_bytes()
+
+    config = small(*SHARED, *own, f"output_dir={tmp_path / 'broken'}")
+    folder = tmp_path / "broken" / run_id(config)
+    for step in steps:
+        run_interrupted(config, step)
+        checkpoint, damaged = latest_complete(folder / "checkpoints")
+        assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{step}", [])
+        assert not (folder / "record.json").exists()
+    assert outcome(config) == outcome(small(*SHARED, *own))
+
+
+TRAIN = str(CONFIG_DIR.parent / "train.py")
+# Long enough to be met in its middle; the decoding is short.
+SETTINGS = ["trainer.max_steps=150", "trainer.save_steps=30", "trainer.logging_steps=7", "model.dropout=0.1"]
+
+
+class Command:
+    """train.py with these overrides, and the folder of its run."""
+
+    def __init__(self, make: Callable[..., list[str]], outputs: Path, *overrides: str) -> None:
+        words = make(*overrides, f"output_dir={outputs / 'stopped'}")
+        self.words = [sys.executable, TRAIN, *words]
+        self.folder = outputs / "stopped" / run_id(compose(words))
+        self.uninterrupted = compose(make(*overrides, f"output_dir={outputs / 'straight'}"))
+
+    def start(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen(self.words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_a_checkpoint(self, process: "subprocess.Popen[str]") -> None:
+        deadline = time.monotonic() + 200
+        while process.poll() is None and latest_complete(self.folder / "checkpoints")[0] is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def finish(self) -> str:
+        done = subprocess.run(self.words, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        assert "Continuing from" in done.stdout
+        return done.stdout
+
+    def check(self, without_times: Callable[[Path], RunRecord], *, files: bool = False) -> None:
+        """The run ended as the same run that nothing stops; ``files``: no part of a file is left behind either."""
+        straight = train(self.uninterrupted).parent
+        assert without_times(self.folder / "record.json") == without_times(straight / "record.json")
+        assert read_metrics(self.folder / METRICS) == read_metrics(straight / METRICS)
+        if files:
+            left = [{path.relative_to(folder) for path in folder.rglob("*")} for folder in (self.folder, straight)]
+            assert left[0] == left[1]
+
+
+@pytest.fixture
+def command(settings: Callable[..., list[str]], tmp_path: Path) -> Command:
+    return Command(settings, tmp_path, *SETTINGS)
+
+
+def check_interrupted(process: "subprocess.Popen[str]") -> None:
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == "interrupted; the same command continues from the last checkpoint."
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(each, marks=pytest.mark.soak) for each in (signal.SIGINT, signal.SIGTERM)), signal.SIGUSR2],
+)
+def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, command: Command, without_times) -> None:
+    with command.start() as process:
+        command.wait_for_a_checkpoint(process)
+        process.send_signal(number)
+        check_interrupted(process)
+    checkpoint, damaged = latest_complete(command.folder / "checkpoints")
+    assert (checkpoint is not None, damaged) == (True, [])
+    command.finish()
+    command.check(without_times)
+
+
+@pytest.mark.soak
+def test_two_commands_at_one_run(command: Command, without_times) -> None:
+    with command.start() as process:
+        command.wait_for_a_checkpoint(process)
+        process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
+        second = subprocess.run(command.words, capture_output=True, text=True, timeout=120)
+        assert second.returncode == 2, second.stderr
+        assert second.stderr == f"error: {command.folder}: another process is working on this run; wait for it.\n"
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    command.check(without_times)
+
+
+# In the order in which one run meets them: each start goes on from the checkpoint before.
+PLACES = [
+    ("open", "config.json", 2),  # the second checkpoint has just begun
+    ("open", "trainer_state.json", 1),  # its weights and optimizer are written
+    ("open", ".manifest.json.*.part", 1),  # everything but the manifest
+    ("os.rename", "manifest.json", 1),  # the manifest has another name yet
+    ("open", METRICS, 2),
+    ("open", ".predictions.jsonl.*.part", 1),
+    ("os.rename", "predictions.jsonl", 1),
+    ("open", ".record.json.*.part", 1),
+    ("os.rename", "record.json", 1),
+]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_run_killed_while_it_writes_a_checkpoint_predictions_or_the_record(settings, without_times, tmp_path) -> None:
+    command = Command(settings, tmp_path, "trainer.save_steps=4", "trainer.logging_steps=1")
+    altered = str(Path(__file__).with_name("altered.py"))
+    for event, name, nth in PLACES:
+        strike = [sys.executable, altered, f"kill:{event}:{name}:{nth}", *command.words[1:]]
+        done = subprocess.run(strike, capture_output=True, text=True, timeout=120)
+        assert done.returncode == -signal.SIGKILL, (event, name, done.stderr)
+        assert not (command.folder / "record.json").exists()
+        assert latest_complete(command.folder / "checkpoints")[0] is not None
+    command.finish()
+    command.check(without_times, files=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from ntl.config import Config, Diverged, UserError, compose, run_id
+from ntl.config.folders import CONFIG_DIR
 from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
@@ -93,27 +95,14 @@ def test_a_kill_while_decoding_costs_the_decoding_alone(small, without_times, mo
     assert read_metrics(path.with_name(METRICS)) == lines
 
 
-def test_a_checkpoint_that_is_none_or_beyond_the_last_step(finished: Path, small, tmp_path: Path) -> None:
-    config = small(f"resume={tmp_path}", "seed=2")
-    with pytest.raises(UserError, match=rf"^resume={tmp_path}: no complete checkpoint; give one like"):
-        train(config)
-    assert not _folder(config).exists()
-    with pytest.raises(UserError, match=r"it already has 12 steps; set trainer\.max_steps"):
-        train(small(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "trainer.max_steps=11"))
-
-
-def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> None:
-    config = small("trainer.logging_steps=100", "trainer.save_steps=4", "trainer.max_steps=8", "trainer.lr=1e30")
-    with pytest.raises(Diverged, match="training loss is nan at step 3; no checkpoint was saved before;"):
+@pytest.mark.parametrize("which", ["training", "validation"])
+def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(which: str, small) -> None:
+    """Nor are answers decoded, which would not; the line names the step where it began."""
+    every = ["save_steps=4", "max_steps=8"] if which == "training" else ["eval_steps=4", "eval_decoded=true"]
+    config = small("trainer.logging_steps=100", "trainer.lr=1e30", *(f"trainer.{each}" for each in every))
+    with pytest.raises(Diverged, match=f"{which} loss is nan at step 3; no checkpoint was saved before;"):
         train(config)
     assert not list((_folder(config) / "checkpoints").glob("checkpoint-*"))
-
-
-def test_an_evaluation_of_a_model_that_diverged_names_the_step(small) -> None:
-    """Before its answers are decoded, which would not."""
-    config = small("trainer.logging_steps=100", "trainer.eval_steps=4", "trainer.eval_decoded=true", "trainer.lr=1e30")
-    with pytest.raises(Diverged, match="validation loss is nan at step 3; no checkpoint was saved before;"):
-        train(config)
 
 
 def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
@@ -121,56 +110,59 @@ def test_examples_are_counted_where_an_epoch_does_not_divide(small) -> None:
     assert read_record(train(small("trainer.batch_size=40", "trainer.max_steps=4"))).examples_seen == 136
 
 
-@pytest.mark.parametrize(("name", "value"), [("LOCAL_RANK", "0"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("RANK", "")])
-def test_a_part_of_what_a_launcher_sets_is_refused(name: str, value: str, finished: Path, small, monkeypatch) -> None:
+def test_a_part_of_what_a_launcher_sets_is_refused(finished: Path, small, monkeypatch) -> None:
     """Left over in a shell. Values that a single process may have are no harm."""
-    monkeypatch.setenv(name, value)
-    line = f"^{name}={value}: set .* without .*, MASTER_PORT; run `unset RANK WORLD_SIZE LOCAL_RANK`"
-    for start in (lambda: train(small()), lambda: train(small("seed=2")), lambda: predict(finished)):
-        with pytest.raises(UserError, match=line):
-            start()
+    for name, value in (("LOCAL_RANK", "0"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("RANK", "")):
+        monkeypatch.setenv(name, value)
+        for start in (lambda: train(small()), lambda: train(small("seed=2")), lambda: predict(finished)):
+            with pytest.raises(UserError, match=f"^{name}={value}: .*run `unset RANK WORLD_SIZE LOCAL_RANK`"):
+                start()
+        monkeypatch.delenv(name)
     assert list(finished.parent.iterdir()) == [finished]
-    for each, harmless in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"}.items():
-        monkeypatch.setenv(each, harmless)
+    for name, harmless in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"}.items():
+        monkeypatch.setenv(name, harmless)
     assert train(small()) == finished / "record.json"
 
 
 @pytest.mark.slow
-def test_it_is_refused_before_torch_is_imported(settings: Callable[..., list[str]]) -> None:
+def test_what_needs_no_torch_does_not_import_it(settings: Callable[..., list[str]], finished: Path) -> None:
+    """A refusal, and a run that is finished."""
     program = """
 import atexit, runpy, sys
-atexit.register(lambda: print("torch" in sys.modules))
+atexit.register(lambda: print("torch" in sys.modules or "transformers" in sys.modules))
 runpy.run_path("train.py", run_name="__main__")
 """
     words = [sys.executable, "-c", program, *settings()]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"LOCAL_RANK": "0"})
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "False\n", 1)
-    assert done.stderr.startswith("error: LOCAL_RANK=0: set in the environment as torchrun sets it")
+    refused, reported = (
+        subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=os.environ | more)
+        for more in ({"LOCAL_RANK": "0"}, {})
+    )
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "False\n", 1)
+    assert refused.stderr.startswith("error: LOCAL_RANK=0: set in the environment as torchrun sets it")
+    assert "finished already" in reported.stdout
+    assert (reported.returncode, reported.stdout.splitlines()[-1]) == (0, "False")
 
 
-@pytest.mark.slow
-def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
-    program = f"""
-import sys
-from pathlib import Path
-from ntl.config.composition import read_config
-from ntl.training.train import train
-print(train(read_config(Path({str(finished)!r}))))
-print("torch" in sys.modules or "transformers" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    said, path, torch_is_loaded = done.stdout.splitlines()
-    assert Path(path) == finished / "record.json"
-    assert "finished already" in said
-    assert torch_is_loaded == "False"
+FEW = "dataset.train_rows=96 dataset.validation_rows=8 dataset.test_rows=2"
+NOISY, INDUCTION = f"dataset=noisy_numbers {FEW} model", f"dataset=induction {FEW} model=gpt2_tiny"
+MASKED = "objective.mask.fraction=0.15"
+REFUSED = [
+    (f"{NOISY}=gpt2_small model.path=nobody/nothing", r"nobody/nothing.*model\.pretrained=false"),
+    (f"{NOISY}=gpt2_tiny trainer=ddp", r"trainer\.parallel=ddp: "),
+    (f"{NOISY}=gpt2_tiny resume={ROOT}/tests", r"resume=\S+/tests: no complete checkpoint"),
+    (f"{NOISY}=granite_moe_tiny trainer.max_tokens_per_batch=40", "max_tokens_per_batch=40 model=granite_moe_tiny: "),
+    (f"{NOISY}=gpt2_tiny {MASKED} objective.mask.copy=concatenate", r"objective\.mask\.min_answer="),
+    (f"{INDUCTION} {MASKED} objective.mask.numbers=only", r"objective\.mask\.numbers=only dataset=induction: "),
+]
 
 
-def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, tmp_path: Path) -> None:
-    words = [word for word in settings() if not word.startswith("model.")]
-    config = compose([*words, "model=gpt2_small", "model.path=nobody/nothing"])
-    with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
+@pytest.mark.parametrize(("words", "named"), REFUSED)
+def test_what_cannot_be_trained_is_one_line_before_anything_is_made(words: str, named: str, data_dir, tmp_path) -> None:
+    config = compose([*words.split(), "tracking=none", "device=cpu", f"data_dir={data_dir}", f"output_dir={tmp_path}"])
+    with pytest.raises(UserError, match=named) as caught:
         train(config)
-    assert not Path(config.output_dir).exists()
+    assert "\n" not in str(caught.value)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_one_process_at_a_run_and_no_file_left(finished: Path, small, second_rank) -> None:
@@ -239,9 +231,7 @@ def fill(folder: Path, leave: int) -> Path:
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
-    on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written(on_tmpfs, finished, without_times, monkeypatch) -> None:
     """The one before it stays, and with room the run ends as it would."""
     folder = Path(on_tmpfs.output_dir) / run_id(on_tmpfs)
     original, fillers = ObjectiveTrainer._save_checkpoint, []
@@ -302,9 +292,7 @@ def test_data_that_changed_before_a_resume(small, prepared, run_interrupted, tmp
     assert record.data["files"]["train.jsonl"] == digests[1]
 
 
-def test_a_finished_run_of_other_data_is_not_finished_in_silence(
-    small, prepared, finished: Path, data_dir: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_of_other_data_is_not_finished_in_silence(small, prepared, finished, data_dir, tmp_path) -> None:
     data = Path(shutil.copytree(data_dir, tmp_path / "data"))
     config = small(f"data_dir={data}")
     file = prepared(config) / "test.jsonl"
@@ -326,3 +314,46 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(
     shutil.rmtree(file.parent)
     assert train(config) == finished / "record.json"
     assert not file.exists()
+
+
+# ---- secrets of the environment are planted, and whatever a run has written is searched
+
+PLANTED = {
+    "WANDB_API_KEY": "5ec4e7" * 6 + "beef",
+    "HF_TOKEN": "hf_planted5ec4e7planted5ec4e7planted",
+    "HUGGING_FACE_HUB_TOKEN": "hf_other5ec4e7other5ec4e7other5ec4e7",
+    "AWS_SECRET_ACCESS_KEY": "aws+planted/5ec4e7",
+    "MY_PASSWORD": "correct-horse-5ec4e7",
+}
+make_tables = runpy.run_path(str(CONFIG_DIR.parent / "scripts" / "make_tables.py"))["main"]
+PROXY = "http://me:proxy5ec4e7@127.0.0.1:9"
+
+
+@pytest.mark.slow
+def test_nothing_that_a_run_writes_or_says_holds_a_secret(
+    settings: Callable[..., list[str]], tmp_path: Path, trained_once: Path, command, monkeypatch, capsys
+) -> None:
+    # Also where somebody typed one: as the name of a group, which W&B alone is told, and in a path that is recorded.
+    tokenizer = shutil.copytree(trained_once / "tokenizer", tmp_path / PLANTED["HF_TOKEN"] / "tokenizer")
+    words = settings("tracking=wandb", f"tracking.group={PLANTED['HF_TOKEN']}", f"tokenizer.path={tokenizer}")
+    environment = {**os.environ, **PLANTED, "WANDB_MODE": "offline", "https_proxy": PROXY, "http_proxy": PROXY}
+    done = command("train.py", *words, env=environment)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "outputs" / run_id(compose(words))
+    places = ("--records", str(folder.parent), "--out", str(tmp_path / "tables"))
+    for name, value in PLANTED.items():
+        monkeypatch.setenv(name, value)
+    make_tables(["quickstart", *places])
+    said = done.stdout + done.stderr + "".join(capsys.readouterr())
+    assert "Record: " in said
+    assert "5ec4e7" not in said
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"record.json", "config.yaml", "metrics.jsonl", "predictions.jsonl"} <= {path.name for path in written}
+    assert "group: <HF_TOKEN>" in (folder / "config.yaml").read_text()
+    assert f"path: {tmp_path}/<HF_TOKEN>/tokenizer" in (folder / "config.yaml").read_text()
+    found = [path.relative_to(tmp_path) for path in written if b"5ec4e7" in path.read_bytes()]
+    # W&B's own file of the run is told the name of its group, and the command line.
+    assert {path.parts[2] for path in found} <= {"wandb"}
+    for name, value in PLANTED.items():
+        if name != "HF_TOKEN":
+            assert not any(value.encode() in path.read_bytes() for path in written), name

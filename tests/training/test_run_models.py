@@ -50,9 +50,7 @@ def make(settings: Callable[..., list[str]]) -> Callable[..., Config]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SMALL_MODELS)
-def test_interrupted_resumed_and_decoded_again(
-    model: str, make, run_interrupted, without_times, tmp_path: Path
-) -> None:
+def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted, without_times, tmp_path) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
     paths = [train(config) for config in (straight, broken)]
@@ -129,22 +127,3 @@ def test_the_expected_error_of_whole_answers_trains(model: tuple[str, str], make
     config = make(*model, "loss=expected_error", "objective.grid=[0.125]", "trainer.max_steps=1")
     with pytest.raises(UserError, match=r"objective.num_beams=16 objective.grid: an example has no number"):
         train(config)
-
-
-# Every loss in one way; its equations in the others are those of tests/objectives/test_next_token.py.
-PARTS, HEADS = ["trainer.accumulation_steps=2"], ["objective=mtp"]
-RIVALS = {"smmd": [], "dist2": PARTS, "place_weighted": PARTS, "digit_entropy": HEADS, "ntil": HEADS, "emo": HEADS}
-
-
-@pytest.mark.parametrize("loss", RIVALS)
-@pytest.mark.slow
-def test_every_rival_loss_trains(loss: str, make) -> None:
-    """The token of the point and the output layer are those of the run."""
-    steps = ["trainer.max_steps=3", "trainer.logging_steps=1"]
-    config = make("gpt2_tiny", f"loss={loss}", "model.n_embd=16", *RIVALS[loss], *steps)
-    record = read_record(train(config))
-    assert record.steps == 3
-    assert all(ntl > 0 for _, ntl in record.curves["ntl"])
-    weight, first = config.loss.weight if config.loss.has_number else 0.0, _losses(config)[0]
-    if RIVALS[loss] != HEADS:
-        assert first[1] == pytest.approx(first[2] + weight * first[3], rel=1e-3)

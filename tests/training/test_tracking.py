@@ -1,6 +1,5 @@
 """metrics.jsonl is always whole; Weights & Biases may fail in any way; what a tracker is told."""
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -27,21 +26,13 @@ def _log(file: MetricsFile, **logs: float) -> None:
     file.on_log(None, _state(), None, logs=logs)
 
 
-def test_a_line_for_every_log_but_the_summary(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    file = MetricsFile(tmp_path / "metrics.jsonl", seen.append)
-    _log(file, loss=1.5, ce=1.0, ntl=0.5)
-    _log(file, train_runtime=3.0, train_loss=1.5)
-    _log(file, eval_ce=2.0)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines == [{"step": 7, "loss": 1.5, "ce": 1.0, "ntl": 0.5}, {"step": 7, "eval_ce": 2.0}] == seen
-
-
-def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+def test_a_line_for_every_log_but_the_summary_and_none_after_the_checkpoint_of_a_resume(tmp_path: Path) -> None:
     """What stays is the same text, though the checkpoint gives its log lines back with their keys sorted."""
-    path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, lambda line: None)
+    path, seen = tmp_path / "metrics.jsonl", list[Any]()
+    file = MetricsFile(path, seen.append)
     _log(file, loss=0.1, ce=0.3, ntl=0.2, epoch=1.0)
+    _log(file, train_runtime=3.0, train_loss=1.5)
+    assert read_metrics(path) == [{"step": 7, "loss": 0.1, "ce": 0.3, "ntl": 0.2, "epoch": 1.0}] == seen
     before = path.read_text()
     path.write_text(before + '{"step": 9, "loss": 0.1}\n{"step": 11, "lo')
     assert [line["step"] for line in read_metrics(path)] == [7, 9]  # without the line that a kill cut off

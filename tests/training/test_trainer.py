@@ -4,7 +4,7 @@ import json
 import math
 import signal
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import TrainerControl
 
+import ntl.training.batches as order
 from ntl.config import Diverged, compose
+from ntl.data.collate import CausalCollator, Seq2SeqCollator
 from ntl.decoding.batches import Answer
 from ntl.objectives import next_token
 from ntl.runs.parts import RunParts
 from ntl.tokenizers import train_tokenizer
 from ntl.training import callbacks
+from ntl.training.batches import epoch_order, micro_batches, permuted
 from ntl.training.callbacks import Probe, StopOnSignal, training_arguments
 from ntl.training.record import METRICS
-from ntl.training.trainer import ObjectiveTrainer
+from ntl.training.trainer import EVALUATION_TIMES, ObjectiveTrainer
 
 
 def _checkpoints(parts: RunParts) -> Path:
@@ -55,53 +60,45 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> N
     for size, accumulated in ((16, 1), (4, 4)):
         batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
         trainers.append(_trained(parts(*settings, *batches, dataset="multiplication", family=family)))
-    logs = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer in trainers]
-    for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
-        torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
+    whole, accumulated = ([entry["loss"] for entry in _entries(trainer, "loss")] for trainer in trainers)
+    torch.testing.assert_close(*map(_parameters, trainers), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(accumulated, whole, rtol=1e-9)
 
 
 @pytest.mark.slow
 def test_weights_over_accumulated_batches_and_numbers_that_are_left_out(tmp_path: Path) -> None:
     """A row of weight 2 is the row twice, in validation as well."""
-    weights, tokenizer, trained = [n % 3 for n in range(16)], tmp_path / "tokenizer", []
+    tokenizer, trained = tmp_path / "tokenizer", []
     rows: list[dict[str, Any]] = [
-        {"question": f"What is {n} and {n % 7}?", "answer": f"{n % 7} in {1990 + n}", "w": weights[n]}
-        for n in range(16)
+        {"question": f"What is {n} and {n % 7}?", "answer": f"{n % 7} in {1990 + n}", "w": n % 3} for n in range(16)
     ]
     twice = [{**row, "w": 1} for row in rows for _ in range(row["w"])]
     train_tokenizer([row[name] for row in rows for name in ("question", "answer")], tokenizer, kind="digit")
-    for name, own, size, accumulated, pattern, line in (
-        ("weighted", rows, 16, 1, "", ""),
-        ("weighted", rows, 4, 4, "", ""),
-        ("twice", twice, len(twice), 1, "", ""),
-        ("weighted", rows, 16, 1, r"\d{4}", "leaves 64"),
-        ("weighted", rows, 16, 1, "x", "leaves 0"),
-        ("weighted", rows, 16, 1, r"\d", "leaves 80"),
+    for own, size, accumulated, pattern, left in (
+        (rows, 16, 1, "", 0),
+        (rows, 4, 4, "", 0),
+        (twice, len(twice), 1, "", 0),
+        (rows, 16, 1, r"\d{4}", 64),
     ):
-        path = tmp_path / f"{name}.jsonl"
+        path = tmp_path / f"{len(own)}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in own))
         data = ["dataset=file", *(f"dataset.{key}={path}" for key in ("path", "validation_path", "test_path"))]
         data += ["dataset.answers=text", "dataset.weight=w", f"tokenizer.path={tokenizer}"]
         data += [f"dataset.exclude_numbers={pattern}"] * bool(pattern)
         steps = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}", "trainer.max_steps=4"]
         places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}", "tracking=none", "device=cpu"]
-        said: list[str] = []
         model = ["model.n_embd=16", "model.n_layer=1", "trainer.logging_steps=1"]
-        made = RunParts(compose([*data, *steps, *places, *model]), say=said.append)
-        made.warn_of_lost_text("train")
-        line = f"{line} of 80 number tokens of the training answers out of the number loss."
-        told = [f"dataset.exclude_numbers={pattern}: it {line}"] * bool(pattern)
-        assert [each for each in said if "exclude_numbers" in each] == told
-        trained.append((_trained(made), made))
-    losses = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer, _ in trained]
-    for other in (1, 2, 4):
-        np.testing.assert_allclose(losses[other], losses[0], rtol=1e-6)
-    found = [trainer.evaluate() for trainer, _ in trained[:4]]
+        said: list[str] = []
+        trained.append(_trained(RunParts(compose([*data, *steps, *places, *model]), say=said.append)))
+        line = f"dataset.exclude_numbers={pattern}: it leaves {left} of 80 number tokens of the training answers out of"
+        assert [each.startswith(line) for each in said if "exclude_numbers" in each] == [True] * bool(pattern)
+    losses = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer in trained]
+    for other in losses[1:3]:
+        np.testing.assert_allclose(other, losses[0], rtol=1e-6)
+    found = [trainer.evaluate() for trainer in trained]
     for name in ("eval_ce", "eval_ntl"):
         assert found[2][name] == pytest.approx(found[0][name], rel=1e-6)
     assert found[3]["eval_ntl"] != pytest.approx(found[0]["eval_ntl"], rel=1e-3)
-    assert trained[3][1].encoded("train").about["excluded"] == 4 * len(rows)
 
 
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])
@@ -269,3 +266,114 @@ def test_a_constant_rate_has_a_warmup() -> None:
     config = compose(["dataset=noisy_numbers", "trainer.schedule=constant"]).trainer
     arguments = training_arguments(config, Path("checkpoints"), torch.device("cpu"), seed=1, watch="ce")
     assert arguments.lr_scheduler_type == "constant_with_warmup"
+
+
+# ---- the order of an epoch, and parts of a batch
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+# Both ways of making it: drawn whole, and computed. What orders they give is pinned in tests/test_baseline.py.
+@pytest.mark.parametrize("drawn", [0, 1 << 16], ids=["computed", "drawn"])
+@given(n=st.integers(0, 3000), seed=SEEDS, epoch=st.integers(0, 100))
+def test_every_example_comes_once(drawn: int, n: int, seed: int, epoch: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "DRAWN", drawn)
+        found = permuted(np.arange(n), n, seed, epoch)
+        assert np.array_equal(np.sort(found), np.arange(n))
+        blocks = list(epoch_order(n, seed, epoch))
+        assert np.array_equal(np.concatenate([np.empty(0, np.int64), *blocks]), found)
+
+
+@given(
+    n=st.integers(0, 700), batch_size=st.integers(1, 9), seed=SEEDS, epoch=st.integers(0, 5), modulus=st.integers(1, 60)
+)
+def test_bucketing_keeps_every_example_and_sorts(n: int, batch_size: int, seed: int, epoch: int, modulus: int) -> None:
+    def lengths(indices: np.ndarray) -> np.ndarray:
+        return indices * 7919 % modulus
+
+    def blocks() -> list[np.ndarray]:
+        return list(epoch_order(n, seed, epoch, batch_size=batch_size, lengths=lengths))
+
+    flat = np.concatenate([np.empty(0, np.int64), *blocks()])
+    assert np.array_equal(np.sort(flat), np.arange(n))
+    assert all(np.array_equal(one, two) for one, two in zip(blocks(), blocks(), strict=True))
+    plain = np.concatenate([np.empty(0, np.int64), *epoch_order(n, seed, epoch)])
+    size = order.SORTED_BATCHES * batch_size
+    for start in range(0, n, size):
+        # The batches of fifty are those examples that the plain order has there, and no two batches overlap in length.
+        part = flat[start : start + size]
+        assert set(part) == set(plain[start : start + size])
+        batches = [lengths(part[i : i + batch_size]) for i in range(0, len(part), batch_size)]
+        ranges = sorted((int(batch.min()), int(batch.max())) for batch in batches)
+        assert all(before[1] <= after[0] for before, after in pairwise(ranges))
+        assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+def examples(lengths: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    return [
+        {"question_ids": torch.full((read,), 5).numpy(), "answer_ids": torch.full((written,), 7).numpy()}
+        for read, written in lengths
+    ]
+
+
+@pytest.mark.parametrize("collate", [Seq2SeqCollator(0, 1), CausalCollator(0)])
+@given(lengths=LENGTHS, max_tokens=st.integers(1, 60))
+def test_every_row_is_in_one_part_and_no_part_is_too_large(collate: Any, lengths: Any, max_tokens: int) -> None:
+    rows = examples(lengths)
+    parts = micro_batches(collate(rows), max_tokens)
+    assert sorted(int(row) for chosen, _ in parts for row in chosen) == list(range(len(rows)))
+    for chosen, part in parts:
+        # The part is what the collator makes of these rows alone: nothing else is padding.
+        expected = collate([rows[row] for row in chosen])
+        assert part.keys() == expected.keys()
+        assert all(torch.equal(part[name], expected[name]) for name in part)
+        size = part["input_ids"].numel() + (part["labels"].numel() if isinstance(collate, Seq2SeqCollator) else 0)
+        assert size <= max_tokens or len(chosen) == 1
+
+
+@pytest.fixture
+def trained(parts: Callable[..., Any], tmp_path: Path) -> Callable[..., ObjectiveTrainer]:
+    """``trained(*overrides)``: a trainer after some steps in float64; of one optimizer step, the gradients are kept."""
+
+    def make(*overrides: str, family: str = "decoder") -> ObjectiveTrainer:
+        settings = ["trainer.batch_size=8", "trainer.max_steps=4", "trainer.logging_steps=1", "trainer.max_grad_norm=9"]
+        made = parts(*settings, *overrides, dataset="multiplication", family=family)
+        made.model.to(torch.float64)
+        trainer = ObjectiveTrainer(made, tmp_path / "checkpoints")
+        seen: list[int] = []
+        trainer.model.register_forward_hook(lambda module, args, joint: seen.append(1))
+        trainer.train()
+        trainer.forwards = len(seen)
+        return trainer
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"),
+    [
+        ("decoder", ("loss=ntl_was", "objective=mtp", "objective.heads=2", "trainer.normalization=micro_batch")),
+        ("t5", ("loss=ntl_was", "trainer.accumulation_steps=2")),
+    ],
+)
+@pytest.mark.slow
+def test_parts_learn_what_the_whole_batch_learns(family: str, overrides: tuple[str, ...], trained) -> None:
+    whole, cut = (trained(*overrides, f"trainer.max_tokens_per_batch={most}", family=family) for most in (0, 40))
+    assert cut.forwards > 2 * whole.forwards
+    logs = [[line for line in trainer.state.log_history if "loss" in line] for trainer in (whole, cut)]
+    assert len(logs[0]) == 4
+    for before, after in zip(*logs, strict=True):
+        assert after.keys() == before.keys()
+        assert after == pytest.approx(before, rel=1e-9)
+    for before, after in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(after, before, rtol=0, atol=1e-9)
+    assert cut.examples_and_tokens_seen() == whole.examples_and_tokens_seen()
+    expected, found = (
+        {name: value for name, value in trainer.evaluate().items() if name not in EVALUATION_TIMES}
+        for trainer in (whole, cut)
+    )
+    assert found == pytest.approx(expected, rel=1e-9)

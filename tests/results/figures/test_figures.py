@@ -47,7 +47,7 @@ def test_the_page_names_what_was_not_drawn(tmp_path: Path) -> None:
 
 
 def test_only_the_runs_of_the_rows(tiny_record) -> None:
-    """In the order of the labels, by seed; which runs are a row's is tested in test_match.py."""
+    """In the order of the labels, by seed; which runs are a row's is tested in test_spec.py."""
     records = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 5), tiny_record("gce", 1)]
     source = Source(records, RESULTS)
     found = source.runs("evidence", "tiny", block=1)
