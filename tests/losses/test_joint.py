@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from loss_cases import (
     DIGITS,
@@ -242,7 +242,7 @@ def test_a_gradient_scaler_and_autocast(implementation: Any, dtype: torch.dtype,
 
 @settings(max_examples=60)
 @given(
-    implementation=st.sampled_from([*["fused"] * 5, *(["triton"] if IS_INTERPRETED else [])]),  # which is slow
+    implementation=st.just("fused"),
     dtype=st.sampled_from(list(ROUNDING)),
     lower=st.sampled_from([0.0, 5.0, 20.0, 80.0, 120.0, 1000.0, torch.inf]),
     at=st.sampled_from([0.0, 3e4, -3e4]),
@@ -250,10 +250,15 @@ def test_a_gradient_scaler_and_autocast(implementation: Any, dtype: torch.dtype,
     inplace=st.booleans(),
     rows=st.sampled_from([[4], [0, 5]]),
 )
+@example("triton", torch.float32, 120.0, 3e4, "was", True, [0, 5])
+@example("triton", torch.float32, torch.inf, -3e4, "was_vocab", False, [4])
+@example("triton", torch.bfloat16, 1000.0, 0.0, "gce", True, [4])
+@example("triton", torch.float64, 20.0, 0.0, "gce+was_cdf", False, [0, 5])
 def test_unlikely_labels_and_large_logits(
     implementation: Any, dtype: torch.dtype, lower: float, at: float, kind: str, inplace: bool, rows: list[int]
 ) -> None:
     """The loss is exact whatever other rows of the chunk hold, and where float32 has three decimals only."""
+    assume(implementation == "fused" or IS_INTERPRETED)
     assume(lower < torch.inf or "gce" not in kind)  # its loss would be infinite
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 13, (7,), generator=generator)
