@@ -117,6 +117,16 @@ def test_linear_is_the_reference(
         assert_same(of_hidden("linear", given_hidden, *hidden[1:], labels=labels, **how), expected, TOLERANCE[dtype])
 
 
+def test_numbers_that_cannot_be_have_no_gradient_where_the_label_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU all positions are rows: at text their probability of numbers, which may be 0, is not read."""
+    logits, labels = batch((4, 9), torch.float32, ignored=0.0)
+    is_text = ~torch.isin(labels, DIGITS.token_ids)
+    logits[..., DIGITS.token_ids] -= 1000 * is_text.unsqueeze(-1)
+    expected = exact(of_logits, logits, labels=labels, kind="was_vocab")
+    monkeypatch.setattr(fast, "number_index", all_positions)
+    assert_same(of_logits("fused", logits, labels, kind="was_vocab"), expected, TOLERANCE[torch.float32])
+
+
 def test_the_parts_are_those_of_the_functions() -> None:
     logits, labels = batch((3, 7))
     functions = {name: kind.function for name, kind in kinds().items() if not kind.is_base}

@@ -115,6 +115,10 @@ def test_masked_logits_and_a_chunk_under_autocast(launched: list[Launch]) -> Non
     for kind in ("was", "gce", "was_vocab"):
         expected = exact(of_logits, logits, labels=labels, kind=kind)
         assert_same(of_logits("triton", logits, labels, kind=kind), expected, 1e-6)
+    wide = torch.nn.functional.pad(logits, (8192, 0), value=-torch.inf)  # all that is read first is -inf
+    vocab = NumberVocabulary.from_values(torch.nn.functional.pad(DIGITS.values, (8192, 0), value=torch.nan))
+    expected = exact(of_logits, wide, labels=labels + 8192, vocab=vocab)
+    assert_same(of_logits("triton", wide, labels + 8192, vocab), expected, 1e-6)
     labels[1:3] = torch.tensor([0, 1])
     assert ce_ntl(logits, labels, DIGITS, implementation="triton").total == torch.inf
     launched.clear()
