@@ -79,7 +79,9 @@ def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_pat
     main([str(asked.run), *words])
     printed = capsys.readouterr()
     low, high = line["interval"]
-    assert printed.out == f"{question}\n  {line['answer']} [{low:.12g}, {high:.12g}]\n"
+    first, answer, part = printed.out.splitlines()
+    assert (first, answer) == (question, f"  {line['answer']}, central 95% in [{low:.12g}, {high:.12g}]")
+    assert part.startswith(f"  Numbers hold {line['represented']:.2f} of the probability")
     assert "at most 32 tokens" in printed.err
     assert not (tmp_path / "none").exists()
 
