@@ -62,8 +62,7 @@ def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: i
     """Yield the median seconds of a step of each row, behind the first fifth of the steps, and its peak memory.
 
     A row is overrides with spaces between them, behind ``common``; "bare" is a plain Seq2SeqTrainer with the model's
-    own loss. Memory is of two steps, beyond the weights and what else there is before; what is launched, of
-    the third.
+    own loss. Memory is of two steps, beyond the weights and what else there is before; what is launched, of the third.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = [f"data_dir={folder}/data", f"output_dir={folder}", "tracking=none", f"device={device}"]

@@ -182,11 +182,12 @@ def of_run(
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
-    parts.say_of_data = lambda line: None  # training told what it had to tell
+    if is_here := Prepared(config.dataset, parts.data_dir).find():
+        parts.say_of_data = lambda line: None  # training told what it had to tell
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
-    elif config.decoding.max_new_tokens or Prepared(config.dataset, parts.data_dir).find():
+    elif config.decoding.max_new_tokens or is_here:
         limit = max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)

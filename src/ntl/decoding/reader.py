@@ -72,8 +72,8 @@ class NumberReader:
         """Return the number that answers each prompt, (n,) float64: NaN, and a warning with their count, for none.
 
         A median or mean of numbers that are together unlikely has a warning, too, and so have prompts with unknown
-        tokens. ValueError: Another ``how``; a prompt
-        that is empty, too long, or has a special token. Diverged: A logit is NaN or +inf.
+        tokens. ValueError: Another ``how``; a prompt that is empty, too long, or has a special token. Diverged: A logit
+        is NaN or +inf.
         """
         if how in ("median", "mean"):
             distributions = self.distribution(prompts)

@@ -72,8 +72,7 @@ class NextToken(nn.Module):
     ) -> JointLoss:
         """Compute sums and counts of both terms, and their total; in evaluation of each row, (B,).
 
-        Without a number term (its weight is then 0), ``number`` is NTL-WAS, as a diagnostic without a
-        graph.
+        Without a number term (its weight is then 0), ``number`` is NTL-WAS, as a diagnostic without a graph.
 
         Args:
             labels: (B, T), shifted already: those at t are predicted at t, or -100.
