@@ -20,11 +20,13 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2698, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3806},
-    **{"training": 1792, "decoding": 2461, "runs": 475, "evaluation": 1450, "results": 2794, "launch": 1141},
-    **{"benchmarks": 511, "config": 2287, "system": 623},
+    **{"losses": 2681, "objectives": 1203, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3770},
+    **{"training": 1792, "decoding": 2451, "runs": 475, "evaluation": 1448, "results": 2794, "launch": 1141},
+    **{"benchmarks": 510, "config": 2287, "system": 623},
 }
-MAX_FILES = 148
+MAX_FILES = 144
+# What a recipe of docs/extending.md adds to a package, and all of them together in files, passes `make check`.
+RECIPE_LINES, RECIPE_FILES = 40, 4
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
 MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
 
@@ -62,8 +64,8 @@ def test_no_package_is_larger_than_its_budget() -> None:
     files = [path for path in python_files("src") if path.is_relative_to(SRC) and path.parent != SRC]
     for path in files:
         sizes[path.relative_to(SRC).parts[0]] += len(path.read_text().splitlines())
-    assert {name: size for name, size in sizes.items() if size > BUDGETS[name]} == {}
-    assert len(files) <= MAX_FILES
+    assert {name: size for name, size in sizes.items() if size > BUDGETS[name] + RECIPE_LINES} == {}
+    assert len(files) <= MAX_FILES + RECIPE_FILES
 
 
 NUMBER = re.compile(r"^ *[\w./]+: *-?[\d.]+(?:e-?\d+)? *(?:#(?P<comment>.*))?$")
