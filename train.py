@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ntl.config.cli import HELP_FLAGS, Parser, report
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
 from ntl.system.errors import Diverged, UserError, redact
+from ntl.system.messages import printed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,7 +60,8 @@ def task(raw: "DictConfig") -> None:
         config, overrides = config_of_job(raw)
         if is_sweep:
             swept[Path(config.output_dir) / run_id(config)] = overrides
-        train(config, overrides)
+        with printed():  # also in a process that a launcher starts
+            train(config, overrides)
     except (UserError, Diverged, OmegaConfBaseException) as error:
         if is_sweep:
             raise
@@ -124,4 +126,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     without = ", without resume=," * any(word.startswith("resume=") for word in sys.argv)
-    sys.exit(report(main, f"interrupted; the same command{without} continues from the last checkpoint."))
+    interrupted = f"interrupted; the same command{without} continues from the last checkpoint."
+    sys.exit(report(main, interrupted, messages="stdout"))

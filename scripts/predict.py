@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.cli import Parser, report
-from ntl.system.errors import UserError, redact
+from ntl.system.errors import UserError
 from ntl.system.files import regular
 
 SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
@@ -57,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if isinstance(model, str):
             if chosen.interval:
                 raise UserError(f"--interval: {model} is a model without a run, so without validation answers.")
-            loaded = predictor.stored(model, overrides, to_stderr, chat=chosen.chat)
+            loaded = predictor.stored(model, overrides, chat=chosen.chat)
         else:
             options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
-            loaded = predictor.of_run(model, overrides, to_stderr, **options)
+            loaded = predictor.of_run(model, overrides, **options)
         for answer in predictor.ask(loaded, questions, interval=chosen.interval or 0.0):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
     elif chosen.interval:
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif isinstance(model, str):
         raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
     else:
-        print_metrics(predictor.predict(model, overrides, to_stderr), as_json=chosen.json)
+        print_metrics(predictor.predict(model, overrides), as_json=chosen.json)
 
 
 def find(name: str, outputs: Path) -> Path | str:
@@ -124,11 +124,6 @@ def as_text(answer: dict[str, Any]) -> str:
     if (part := answer.get("represented", 1.0)) < COVERED:
         text += f"\nNumbers hold {part:.2f} of the probability, the rest is text: this answer is that of the part."
     return "\n  ".join([answer["question"], *text.splitlines()])
-
-
-def to_stderr(line: str) -> None:
-    """Print a line of progress."""
-    print(redact(line), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -64,17 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if ALL not in chosen:
                 raise
             error.args = (redact(str(error)),)
-            say(f"{name}: {error}")
+            print(f"{name}: {error}", file=sys.stderr)
             failures[name] = error
     if arguments.json:
         print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
     else:
         print_table(reports, failures)
     return DONE if all(isinstance(error, Missing) for error in failures.values()) else BAD_INPUT
-
-
-def say(line: str) -> None:
-    print(redact(line), file=sys.stderr, flush=True)
 
 
 def prepare(config: "Config", data_dir: Path | None, *, download: bool) -> dict[str, Any]:
@@ -84,7 +80,7 @@ def prepare(config: "Config", data_dir: Path | None, *, download: bool) -> dict[
     prepared = Prepared(config.dataset, data_dir or config.data_dir)
     before, started = prepared.find(), time.monotonic()
     age = before.stat().st_ino if before else None
-    folder = prepared.prepare(say, download=download)
+    folder = prepared.prepare(download=download)
     manifest = prepared.manifest
     for split in manifest["splits"]:
         prepared.rows(split)  # which checks its sha256

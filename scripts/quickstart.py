@@ -54,7 +54,7 @@ def show_answers(outputs: Path) -> None:
     questions = [f"What is {a} times {b}?" for a, b in FACTORS]
     columns = {"question": questions, "product": [str(a * b) for a, b in FACTORS]}
     for run in demand.runs.values():
-        answers = ask(of_run(run.folder, say=lambda line: None), questions)
+        answers = ask(of_run(run.folder), questions)
         columns[f"loss={run.config.loss.name}"] = [answer["answer"] or "(no answer)" for answer in answers]
     table = Table(*columns)
     for row in zip(*columns.values(), strict=True):
@@ -63,4 +63,4 @@ def show_answers(outputs: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main, "interrupted; rerun the same command to resume."))
+    sys.exit(report(main, "interrupted; rerun the same command to resume.", messages="stdout"))

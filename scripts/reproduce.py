@@ -169,10 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     demanded = demands(*given, settings.get("overrides", ()), settings.get("seeds", ()))
     rates, failed = None, 0
     if is_rehearsed:
-        quiet: Any = {"say": lambda line: None}
-        launch = (
-            partial(sweep_all, launcher=launcher, settings=hydra, **quiet) if launcher else partial(run_all, **quiet)
-        )
+        launch = partial(sweep_all, launcher=launcher, settings=hydra) if launcher else run_all
         every = {run.id: run for demand in demanded for run in demand.runs.values()}
         how: Any = {"steps": chosen.measure or 2, "tiny": bool(chosen.shapes)}
         # What a rehearsal leaves is removed when it is stopped, too.
@@ -188,4 +185,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main, "interrupted; rerun the same command to resume."))
+    sys.exit(report(main, "interrupted; rerun the same command to resume.", messages="stdout"))

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     for needed in ("transformers", "gguf"):  # a missing one is named before anything is downloaded
         import_module(needed)
-    make_once(folder, lambda: find(folder), make, print, "write to")
+    make_once(folder, lambda: find(folder), make, "write to")
     print(f"Written: {folder}: {SAYS}.")
 
 

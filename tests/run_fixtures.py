@@ -65,12 +65,12 @@ def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
 
 @pytest.fixture
 def parts(small: Callable[..., Config]) -> Callable[..., Any]:
-    """``parts(*overrides)``: the parts of the run of this command line, which print nothing."""
+    """``parts(*overrides)``: the parts of the run of this command line."""
 
-    def make(*overrides: str, say: Callable[[str], object] = lambda line: None, **options: str) -> Any:
+    def make(*overrides: str, **options: str) -> Any:
         from ntl.runs.parts import RunParts
 
-        return RunParts(small(*overrides, **options), say=say)
+        return RunParts(small(*overrides, **options))
 
     return make
 

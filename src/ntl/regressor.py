@@ -41,6 +41,7 @@ from ntl.results import read_record
 from ntl.runs.folder import checkpoint_at
 from ntl.system.files import write_atomically
 from ntl.system.machine import pick_device
+from ntl.system.messages import printed
 from ntl.training.train import train
 
 READINGS = {"greedy": "greedy", "digit_median": "digit_median", "median": "median", "mean": "expectation"}
@@ -190,7 +191,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         with (self._rows / "log.txt").open("a+", encoding="utf-8") as log:
             start = log.tell()
             try:
-                with nullcontext() if self.progress else redirect_stdout(log):
+                with nullcontext() if self.progress else redirect_stdout(log), printed():
                     run = train(compose(words), words).parent
             except Exception as error:
                 if line := explain(error):  # bad input
@@ -205,9 +206,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     def _load(self, folder: Path) -> None:
         is_pair = AutoConfig.from_pretrained(folder).is_encoder_decoder
         auto: Any = AutoModelForSeq2SeqLM if is_pair else AutoModelForCausalLM
-        network, tokenizer = auto.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-        limits = {"max_new_tokens": self.longest_, "max_input_length": self.most_}
-        self._reader = NumberReader(network.to(pick_device(self.params_.device)), tokenizer, **limits)
+        model = auto.from_pretrained(folder).to(pick_device(self.params_.device))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._reader = NumberReader(model, tokenizer, max_new_tokens=self.longest_, max_input_length=self.most_)
         self._searched: tuple[list[str], list[NumberDistribution]] = ([], [])
 
     def predict(self, X: Any, interval: float | None = None) -> np.ndarray:
@@ -225,11 +226,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def distribution(self, X: Any) -> list[NumberDistribution]:
         """The model's distribution of the number of each text: mean, median, interval, crps."""
-        found = list[NumberDistribution]()
-        for each in self._search(self._texts(X)):
-            numbers = map(str, self.numeral_.read(each.values).tolist())
-            found.append(NumberDistribution.of(dict(zip(numbers, each.probabilities, strict=True)), each.covered))
-        return found
+        found, read = self._search(self._texts(X)), self.numeral_.read
+        numbers = [dict(zip(map(str, read(of.values).tolist()), of.probabilities, strict=True)) for of in found]
+        return [NumberDistribution.of(own, of.covered) for own, of in zip(numbers, found, strict=True)]
 
     def sample(self, X: Any, n: int = 100, seed: int = 0) -> np.ndarray:
         """Draws from the distribution of each text, (texts, n), the same ones for a seed."""
@@ -319,7 +318,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
             return {}
         found = references(files[0], files[1], texts)
         if head:
-            run = of_run(self._train(self._words(head=True)), say=lambda line: None)
+            run = of_run(self._train(self._words(head=True)))
             found["regression head"] = [each["answer"] for each in ask(run, texts)]
         return {name: values_of(answers, 1)[:, 0] for name, answers in found.items()}
 

@@ -198,7 +198,7 @@ def test_decoding_with_drafts(settings: dict[str, str], tmp_path: Path, capsys: 
     torch.manual_seed(0)
     shape: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "vocab_size": 8}
     model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2, eos_token_id=1, pad_token_id=0)).double()
-    add_heads(model, MTPConfig(heads=3, keep_depth=True, **settings), say=lambda line: None)
+    add_heads(model, MTPConfig(heads=3, keep_depth=True, **settings))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     words = {name: index for index, name in enumerate(["<pad>", "</s>", *"abcdef"])}

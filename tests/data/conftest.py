@@ -39,16 +39,10 @@ def own(tmp_path: Path, data_dir: Path) -> Callable[..., dict[str, list[dict[str
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         prepared = Prepared(dataset_named("file", data_dir, path=str(path), **values), data_dir)
-        prepared.prepare(lambda line: None)
+        prepared.prepare()
         return {split: [*prepared.rows(split)] for split in ("train", "validation", "test")}  # pyright: ignore
 
     return prepare
-
-
-@pytest.fixture
-def silent() -> list[str]:
-    """Collects the log lines of a preparation: pass ``silent.append``."""
-    return []
 
 
 @pytest.fixture

@@ -170,17 +170,17 @@ def test_conversations_keep_what_was_said_before(read, chat_tokenizer) -> None:
     assert read(single) == read(single, format="chat") == read(plain)
 
 
-def test_fields_of_messages_that_are_not_read_are_counted(tmp_path: Path) -> None:
+def test_fields_of_messages_that_are_not_read_are_counted(tmp_path: Path, caplog) -> None:
     rows = [conversation(n) for n in range(40)]
     for row in rows[:3]:
         row["messages"][1] |= {"reasoning_content": "one more", "tool_calls": []}
     rows[0]["messages"][0]["name"] = "Ann"
-    path, lines = tmp_path / "a.jsonl", list[str]()
+    path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepared = Prepared(dataset_named("file", tmp_path, path=str(path)), tmp_path)
-    prepared.prepare(lines.append)
+    prepared.prepare()
     line = f"{path}: fields of messages that are not read: name (1), reasoning_content (3); what is to be learned has "
-    assert [each for each in lines if each.startswith(line)] == prepared.fingerprint()["warnings"]
+    assert [each for each in caplog.messages if each.startswith(line)] == prepared.fingerprint()["warnings"]
 
 
 def test_instructions_are_read_without_settings(read) -> None:

@@ -1,7 +1,7 @@
 """``dataset=file``: questions and answers of one's own."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ def as_rows(pairs: Sequence[tuple[Any, Any]]) -> list[Row]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
-def prepared(data_dir: Path, path: Path, log: Callable[[str], None] = print, **values: Any) -> Prepared:
+def prepared(data_dir: Path, path: Path, **values: Any) -> Prepared:
     found = Prepared(dataset_named("file", data_dir, path=str(path), **values), data_dir)
-    found.prepare(log)
+    found.prepare()
     return found
 
 
@@ -82,11 +82,11 @@ def test_numbers_as_people_write_them_are_rewritten_and_counted(tmp_path: Path) 
         prepared(tmp_path / "data", path, number_format="auto", test_path=str(test))
 
 
-def test_numbers_are_kept_as_they_stand_unless_asked(tmp_path: Path) -> None:
-    path, lines = spreadsheet(tmp_path / "a.csv", ["1,234.50", "007", "1.10"] * 10), list[str]()
-    found = prepared(tmp_path / "data", path, lines.append)
+def test_numbers_are_kept_as_they_stand_unless_asked(tmp_path: Path, caplog) -> None:
+    path = spreadsheet(tmp_path / "a.csv", ["1,234.50", "007", "1.10"] * 10)
+    found = prepared(tmp_path / "data", path)
     assert {answer for _, answer in pairs_of(found, "train")} == {"1,234.50", "007", "1.10"}
-    assert [line for line in lines if "10 answers have thousands separators" in line]
+    assert [line for line in caplog.messages if "10 answers have thousands separators" in line]
     asked = dataset_named("file", path=str(path), number_format="auto")
     # The names of folders that were made before there was such a setting.
     assert "number_format" not in found.dataset.values
@@ -113,45 +113,43 @@ def test_equal_questions_share_a_split_and_shares_are_of_different_ones(tmp_path
     assert parts["test"] != pairs_of(prepared(tmp_path / "data", path, seed=1), "test")
 
 
-def test_few_rows_and_a_limit_are_said(tmp_path: Path) -> None:
-    lines: list[str] = []
-    prepared(tmp_path / "data", spreadsheet(tmp_path / "a.csv", ["1", "2", "3"]), lines.append)
-    assert any("training rows: 1, validation: 1, test: 1" in line for line in lines)
+def test_few_rows_and_a_limit_are_said(tmp_path: Path, caplog) -> None:
+    prepared(tmp_path / "data", spreadsheet(tmp_path / "a.csv", ["1", "2", "3"]))
+    assert any("training rows: 1, validation: 1, test: 1" in line for line in caplog.messages)
     path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
-    found = prepared(tmp_path / "data", path, lines.append, train_rows=5, test_rows=2)
+    found = prepared(tmp_path / "data", path, train_rows=5, test_rows=2)
     assert [len(found.rows(split)) for split in ("train", "validation", "test")] == [5, 2, 2]
     everything = pairs_of(prepared(tmp_path / "data", path), "test")
     assert [pair for pair in everything if pair in pairs_of(found, "test")] == pairs_of(found, "test")
-    assert "test: 2 of 4 rows are used (dataset.test_rows=2)." in lines
+    assert "test: 2 of 4 rows are used (dataset.test_rows=2)." in caplog.messages
 
 
-def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path) -> None:
+def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path, caplog) -> None:
     path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
     test = jsonl(tmp_path / "test.jsonl", as_rows([*ROWS[:3], ROWS[0], ("new", "1")]))
     line = "4 of 5 test questions are also in train: scores on them are no scores on new questions."
     for _ in range(2):
-        lines: list[str] = []
-        found = prepared(tmp_path / "data", path, lines.append, test_path=str(test))
-        assert line in lines
+        caplog.clear()
+        found = prepared(tmp_path / "data", path, test_path=str(test))
+        assert line in caplog.messages
     assert line in found.fingerprint()["warnings"]
-    lines = []
-    prepared(tmp_path / "data", path, lines.append, test_path=str(test), validation_path=str(test))
-    assert "test is the file of validation: its scores are those of validation." in lines
-    assert not [line for line in lines if "test questions are also in validation" in line]
+    caplog.clear()
+    prepared(tmp_path / "data", path, test_path=str(test), validation_path=str(test))
+    assert "test is the file of validation: its scores are those of validation." in caplog.messages
+    assert not [line for line in caplog.messages if "test questions are also in validation" in line]
     assert not set(pairs_of(found, "validation")) & set(pairs_of(found, "train"))
 
 
-def test_splits_of_a_saved_folder_are_used_and_missing_ones_made(tmp_path: Path) -> None:
+def test_splits_of_a_saved_folder_are_used_and_missing_ones_made(tmp_path: Path, caplog) -> None:
     one = Dataset.from_list(as_rows([("q", "1"), ("r", "2")]))
     datasets.DatasetDict({"train": Dataset.from_list(as_rows(ROWS)), "test": one, "more": one}).save_to_disk(
         str(tmp_path / "a")
     )
-    lines: list[str] = []
-    found = prepared(tmp_path / "data", tmp_path / "a", lines.append)
+    found = prepared(tmp_path / "data", tmp_path / "a")
     assert [len(found.rows(split)) for split in ("train", "validation", "test")] == [38, 2, 2]
     assert pairs_of(found, "test") == [("q", "1"), ("r", "2")]
     assert not found.dataset.publishable, "its licence is unknown"
-    assert any("its splits more are not read" in line for line in lines)
+    assert any("its splits more are not read" in line for line in caplog.messages)
 
 
 def test_a_data_set_of_the_hub_and_offline_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

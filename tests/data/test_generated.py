@@ -48,7 +48,7 @@ def made(dataset: TextDataset, folder: Path, **changes: object) -> Prepared:
         assert hasattr(dataset, name)
         dataset = replace(dataset, **{name: value})
     prepared = Prepared(dataset, folder)
-    prepared.prepare(lambda line: None)
+    prepared.prepare()
     return prepared
 
 

@@ -14,7 +14,7 @@ from ntl.config import UserError
 from ntl.data import raw
 from ntl.data.dataset import TextDataset
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Log, Missing
+from ntl.data.raw import Missing
 from ntl.data.sets import mathematics
 from ntl.data.sets.mathematics import (
     HARDER,
@@ -51,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
     """Neither network nor generator; says in which order they were asked."""
     asked: list[str] = []
 
-    def download(url: str, target: Path, log: object) -> None:
+    def download(url: str, target: Path) -> None:
         asked.append("download")
         raise UserError("no network")
 
@@ -234,8 +234,8 @@ def archive(path: Path, top: str, texts: dict[str, bytes] = TEXT) -> None:
             tar.addfile(info, io.BytesIO(data))
 
 
-def find(data_dir: Path, log: Log = print) -> Texts:
-    return find_texts(WANTED, data_dir, log)
+def find(data_dir: Path) -> Texts:
+    return find_texts(WANTED, data_dir)
 
 
 def read(texts: Texts, name: str) -> list[tuple[str, str]]:
@@ -266,7 +266,7 @@ def test_files_on_disk(data_dir: Path, tmp_path: Path, monkeypatch, asked: list[
 
 
 def test_the_official_archive_is_unpacked_once_and_whole(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(url: str, target: Path, log: object) -> None:
+    def download(url: str, target: Path) -> None:
         archive(target, OFFICIAL_TREE, {**TEXT, "extrapolate/other.txt": b"x\n1\n"})
 
     path = data_dir / OFFICIAL_ARCHIVE
@@ -283,12 +283,11 @@ def test_the_official_archive_is_unpacked_once_and_whole(data_dir: Path, monkeyp
     assert find(data_dir).kind == "official tree"
 
 
-def test_a_short_source_is_passed_over_and_a_damaged_one_is_not(data_dir: Path) -> None:
+def test_a_short_source_is_passed_over_and_a_damaged_one_is_not(data_dir: Path, caplog) -> None:
     write_tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\n", TEST: TEXT[TEST]})
     archive(data_dir / SMALL_ARCHIVE, "arithmetic-regen")
-    lines: list[str] = []
-    assert find(data_dir, lines.append).kind == "regenerated archive"
-    assert lines[0].endswith("train-easy/m.txt: 1 pairs, 3 are wanted; looking further")
+    assert find(data_dir).kind == "regenerated archive"
+    assert caplog.messages[0].endswith("train-easy/m.txt: 1 pairs, 3 are wanted; looking further")
     write_tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\nq1", TEST: TEXT[TEST]})
     with pytest.raises(UserError, match=r"train-easy/m\.txt:3: question without an answer"):
         find(data_dir)
@@ -297,14 +296,14 @@ def test_a_short_source_is_passed_over_and_a_damaged_one_is_not(data_dir: Path) 
 def test_the_release_is_asked_first_and_hours_are_not_spent_unasked(data_dir: Path, asked: list[str]) -> None:
     for options, before in (({}, ["download"]), ({"download": False}, [])):
         with pytest.raises(UserError, match="no generator"):
-            find_texts(WANTED, data_dir, print, **options)
+            find_texts(WANTED, data_dir, **options)
         assert asked == [*before, "generator"]
         asked.clear()
     wanted = {"train-easy/algebra__linear_1d_composed.txt": 666_666}
     with pytest.raises(Missing, match=r"666,666 pairs .*v1.0.tar.gz there, .*allow_generation=true, which takes hours"):
-        find_texts(wanted, data_dir, print)
+        find_texts(wanted, data_dir)
     with pytest.raises(UserError, match="no generator"):
-        find_texts(wanted, data_dir, print, allow_generation=True)
+        find_texts(wanted, data_dir, allow_generation=True)
 
 
 # ---- the generator
@@ -348,20 +347,20 @@ def installed(data_dir: Path) -> Path:
     return data_dir
 
 
-def test_the_generator_writes_what_is_missing_by_seeds_of_the_names(installed, silent: list[str], monkeypatch) -> None:
+def test_the_generator_writes_what_is_missing_by_seeds_of_the_names(installed, caplog, monkeypatch) -> None:
     monkeypatch.setattr(mathematics, "LEAST", 300)
-    texts = find_texts({TEST: 3, SUMS: 1}, installed, silent.append)
+    texts = find_texts({TEST: 3, SUMS: 1}, installed)
     assert (texts.kind, len(texts.lines[SUMS])) == ("generator", 2 * 300)  # one order for every config
     seed = zlib.crc32(b"interpolate/m")
     draw = random.Random(seed)
     expected = [draw.randrange(10**6) for _ in range(5)]
     assert read(texts, TEST) == [(f"m {seed} {number}", str(number)) for number in expected[:3]]
     before = texts.lines[SUMS].path.stat().st_mtime_ns
-    longer = find_texts({TEST: 5, SUMS: 2}, installed, silent.append)
+    longer = find_texts({TEST: 5, SUMS: 2}, installed)
     assert [answer for _, answer in read(longer, TEST)] == list(map(str, expected))
     assert texts.lines[SUMS].path.stat().st_mtime_ns == before
     with pytest.raises(UserError, match=r"^the generator failed: KeyError: 'other'\.$"):
-        find_texts({"interpolate/other.txt": 5}, installed, print)
+        find_texts({"interpolate/other.txt": 5}, installed)
     assert not [*installed.rglob("*.part"), *installed.rglob("other.txt")]
 
 
@@ -376,15 +375,15 @@ def test_a_generator_that_cannot_be_had_is_one_line(data_dir: Path, monkeypatch:
 
 
 @pytest.mark.soak
-def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: Any) -> None:
+def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr(mathematics, "LEAST", 200)
     longer = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
     try:
-        generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
+        generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env")
     except Missing as error:
         pytest.skip(f"the package index cannot be reached: {error}")
-    generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
-    assert [line.split()[:2] for line in silent] == [
+    generate({SUMS: 1, longer: 150}, tmp_path / "tree", tmp_path / "env")
+    assert [line.split()[:2] for line in caplog.messages] == [
         ["installing", f"{mathematics.PINS[0]},"],
         ["generating", "350"],
         ["generating", "0"],
@@ -395,5 +394,5 @@ def test_the_real_generator(tmp_path: Path, data_root: Path, monkeypatch: pytest
         assert len(pairs) == count
         assert all(answer_of(question) == answer for question, answer in pairs)
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
-        unpack(data_root / SMALL_ARCHIVE, tmp_path / "whole", [name], print)
+        unpack(data_root / SMALL_ARCHIVE, tmp_path / "whole", [name])
         assert (tmp_path / "whole" / name).read_bytes().startswith((tmp_path / "tree" / name).read_bytes())

@@ -14,7 +14,7 @@ import pytest
 from ntl.config import UserError
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Log, Missing
+from ntl.data.raw import Missing
 from ntl.data.sets import official
 from ntl.data.sets.official import (
     GSM8K,
@@ -29,9 +29,9 @@ from ntl.data.sets.official import (
 )
 
 
-def made(kind: Any, folder: Path, log: Log = print, **settings: Any) -> Prepared:
+def made(kind: Any, folder: Path, **settings: Any) -> Prepared:
     prepared = Prepared(kind(**settings), folder)
-    prepared.prepare(log, download=False)
+    prepared.prepare(download=False)
     return prepared
 
 
@@ -80,8 +80,8 @@ def made_up(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return data_dir
 
 
-def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> None:
-    prepared = made(GSM8K, made_up, silent.append)
+def test_rows_follow_the_list_of_indices(made_up: Path, caplog) -> None:
+    prepared = made(GSM8K, made_up)
     assert list(prepared.rows("train")) == [
         {"id": "train/00000", "question": "And zero?", "answer": "none\n#### 0"},
         {
@@ -92,7 +92,7 @@ def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> No
     ]
     assert [row["question"] for row in prepared.rows("validation")] == ["How much is left?", "Half of 12.5?"]
     assert [row["answer"] for row in prepared.rows("test")] == ["It’s −3.\n#### -3"]
-    assert silent[0] == "gsm8k: licence: MIT (OpenAI, 2021)"
+    assert caplog.messages[0] == "gsm8k: licence: MIT (OpenAI, 2021)"
     assert prepared.fingerprint()["licence"] == "MIT (OpenAI, 2021)"
     assert prepared.manifest["source"]["home"] == "https://github.com/openai/grade-school-math"
     assert prepared.dataset.scored("2 and 3\n#### 1200") == "1200"
@@ -264,9 +264,9 @@ def passages(*rows: Any) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows or PASSAGES)
 
 
-def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str]) -> None:
+def test_one_example_a_question(release: Any, data_dir: Path, caplog) -> None:
     release(MultiRC, train=passages(), validation=passages(PASSAGES[1]))
-    prepared = made(MultiRC, data_dir, silent.append)
+    prepared = made(MultiRC, data_dir)
     assert list(prepared.rows("train")) == [
         {
             "id": "train/00000",
@@ -275,7 +275,7 @@ def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str])
         },
         {"id": "train/00001", "question": "Trees.\n\nQuestion: What?", "answer": "trees"},
     ]
-    assert "multirc: 1 of 3 train questions have no right option: left out" in silent
+    assert "multirc: 1 of 3 train questions have no right option: left out" in caplog.messages
     fingerprint = prepared.fingerprint()
     assert (fingerprint["dropped"], fingerprint["rows"]) == ({"train": 1}, {"train": 2, "validation": 1})
     assert "no redistribution" in fingerprint["licence"]
@@ -292,8 +292,8 @@ def test_options_of_white_space_are_no_answer_and_the_original_keeps_all(release
 
 
 @pytest.mark.data
-def test_the_real_files_of_multirc(data_root: Path, tmp_path: Path, silent: list[str]) -> None:
-    fingerprint = made(MultiRC, tmp_path, silent.append).fingerprint()
+def test_the_real_files_of_multirc(data_root: Path, tmp_path: Path, caplog) -> None:
+    fingerprint = made(MultiRC, tmp_path).fingerprint()
     assert fingerprint["rows"] == {"train": 5_108, "validation": 950}
     assert fingerprint["dropped"] == {"train": 23, "validation": 3}
     prepared, sizes = made(MultiRC, tmp_path, paper_compat=True), {}
@@ -313,7 +313,7 @@ FEW = {"validation_rows": 4, "test_rows": 4}
 
 def packaged(folder: Path, kind: Any = MeltingPoints, **settings: Any) -> dict[str, list[Any]]:
     prepared = Prepared(kind(**{**FEW, **settings}), folder)
-    prepared.prepare(lambda line: None, download=False)
+    prepared.prepare(download=False)
     return {split: list(prepared.rows(split)) for split in prepared.dataset.all_splits}
 
 

@@ -36,7 +36,7 @@ def stop(path, rows):
 
 prepared.write_split = stop
 data = NoisyNumbers(train_rows=30, validation_rows=10, test_rows=20)
-prepared.Prepared(data, sys.argv[1]).prepare(lambda line: None)
+prepared.Prepared(data, sys.argv[1]).prepare()
 """
 
 
@@ -49,7 +49,7 @@ def parts(data_dir: Path) -> list[Path]:
     return [path for path in data_dir.iterdir() if ".part-" in path.name]
 
 
-def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(small, data_dir: Path, silent: list[str]) -> None:
+def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(small, data_dir: Path, caplog) -> None:
     """A second process waits for the first, then makes it anew."""
     command = [sys.executable, "-c", CHILD, str(data_dir)]
     with (
@@ -58,11 +58,11 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(small, data_dir: Pa
     ):
         assert process.stdout is not None
         assert process.stdout.readline() == "reached\n"
-        second = pool.submit(small.prepare, silent.append)
+        second = pool.submit(small.prepare)
         with pytest.raises(TimeoutError):
             second.result(timeout=1)
-        assert len(silent) == 1
-        assert silent[0].startswith("waiting for another process")
+        assert len(caplog.messages) == 1
+        assert caplog.messages[0].startswith("waiting for another process")
         assert len(parts(data_dir)) == 1
         with pytest.raises(UserError, match=r"is not prepared: no folder .*; run python scripts/prepare_data.py noisy"):
             small.rows("train")
@@ -152,7 +152,7 @@ from ntl.data.dataset import Material, TextDataset, numbered
 class Added(TextDataset):
     name: str = "added"
 
-    def material(self, data_dir, log, *, download=True):
+    def material(self, data_dir, *, download=True):
         return Material({split: numbered(split, [("q", "1")]) for split in self.all_splits})
 """
 

@@ -62,25 +62,25 @@ def file(site: Site) -> RawFile:
     return RawFile("jokes/one.txt", site.url, DIGEST)
 
 
-def test_a_file_on_disk_is_taken_and_nothing_is_asked(site, file, data_dir, tmp_path, monkeypatch, silent) -> None:
+def test_a_file_on_disk_is_taken_and_nothing_is_asked(site, file, data_dir, tmp_path, monkeypatch, caplog) -> None:
     shared = tmp_path / "shared"
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
     for root in (shared, data_dir):  # the data folder comes first
         path = root / file.path
         path.parent.mkdir(parents=True)
         path.write_bytes(CONTENT)
-        assert raw.read(file, data_dir, silent.append) == CONTENT
-        assert silent[-1] == f"reading {path}"
+        assert raw.read(file, data_dir) == CONTENT
+        assert caplog.messages[-1] == f"reading {path}"
     assert site.requests == 0
     path.write_bytes(b"one\nother\n")
     with pytest.raises(UserError, match=rf"^{path}: not the published file: its sha256 is [0-9a-f]+, not {DIGEST}; "):
-        raw.read(file, data_dir, silent.append)
-    assert raw.read(replace(file, sha256=""), data_dir, silent.append) == b"one\nother\n"
+        raw.read(file, data_dir)
+    assert raw.read(replace(file, sha256=""), data_dir) == b"one\nother\n"
 
 
-def test_a_download_and_a_member_of_a_zip(site: Site, file: RawFile, data_dir: Path, silent: list[str]) -> None:
-    assert raw.read(file, data_dir, silent.append) == CONTENT
-    assert silent == [f"downloading {site.url}", f"reading {data_dir / file.path}"]
+def test_a_download_and_a_member_of_a_zip(site: Site, file: RawFile, data_dir: Path, caplog) -> None:
+    assert raw.read(file, data_dir) == CONTENT
+    assert caplog.messages == [f"downloading {site.url}", f"reading {data_dir / file.path}"]
     assert {path.name for path in (data_dir / "jokes").iterdir()} == {"one.txt", ".one.txt.lock"}
     (data_dir / file.path).unlink()
     buffer = io.BytesIO()
@@ -88,10 +88,10 @@ def test_a_download_and_a_member_of_a_zip(site: Site, file: RawFile, data_dir: P
         archive.writestr("Jokes/one.txt", CONTENT)
     site.content = buffer.getvalue()
     member = replace(file, member="Jokes/one.txt")
-    assert raw.read(member, data_dir, silent.append) == CONTENT
+    assert raw.read(member, data_dir) == CONTENT
     site.content = buffer.getvalue()[:-30]
-    assert raw.fetch(member, data_dir, silent.append) is None
-    assert silent[-1] == f"{site.url} is no whole zip file: File is not a zip file"
+    assert raw.fetch(member, data_dir) is None
+    assert caplog.messages[-1] == f"{site.url} is no whole zip file: File is not a zip file"
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,18 @@ def test_a_download_and_a_member_of_a_zip(site: Site, file: RawFile, data_dir: P
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_leaves_nothing(
-    site: Site, file: RawFile, data_dir: Path, silent: list[str], changes: dict[str, object], message: str
+    site: Site, file: RawFile, data_dir: Path, caplog, changes: dict[str, object], message: str
 ) -> None:
     vars(site).update(changes)
     (data_dir / "jokes" / ".one.txt.part-killed").mkdir(parents=True)
     with pytest.raises(Missing):
-        raw.read(file, data_dir, silent.append)
-    assert len(silent) == 2
-    assert re.fullmatch(f"{re.escape(site.url)} {message}", silent[1])
+        raw.read(file, data_dir)
+    assert len(caplog.messages) == 2
+    assert re.fullmatch(f"{re.escape(site.url)} {message}", caplog.messages[1])
     assert [path.name for path in (data_dir / "jokes").iterdir()] == [".one.txt.lock"]
 
 
-def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(file, data_dir: Path, silent: list[str]) -> None:
+def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(file, data_dir: Path, caplog) -> None:
     away = replace(file, url="http://127.0.0.1:9/release", member="a/one.txt")
     expected = (
         f"no file {data_dir / file.path}; it is to be had as a/one.txt of http://127.0.0.1:9/release, and may lie in "
@@ -122,10 +122,10 @@ def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(file, dat
     )
     for download, said in ((False, 0), (True, 2)):
         with pytest.raises(Missing) as caught:
-            raw.read(away, data_dir, silent.append, download=download)
+            raw.read(away, data_dir, download=download)
         assert str(caught.value) == expected
-        assert len(silent) == said
-    assert silent[1].startswith("http://127.0.0.1:9/release cannot be downloaded: ")
+        assert len(caplog.messages) == said
+    assert caplog.messages[1].startswith("http://127.0.0.1:9/release cannot be downloaded: ")
 
 
 def test_a_packed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,14 +195,13 @@ def package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_file_of_a_package_lies_in_the_data_folder(package_index: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_file_of_a_package_lies_in_the_data_folder(package_index: Path, tmp_path: Path, caplog) -> None:
     for name in ("made_up-1.0-py3-none-any.whl", "made_up-1.0.tar.gz"):
         file = raw.RawFile(f"packages/{name}", sha256=sha256_of(package_index / name), package="made-up==1.0")
         for may_download in (True, False):
-            raw.read(file, tmp_path / "data", said.append, may_download)
+            raw.read(file, tmp_path / "data", may_download)
         assert (tmp_path / "data" / "packages" / name).read_bytes() == (package_index / name).read_bytes()
-    assert said[0] == "downloading made-up==1.0 with pip; nothing of it is installed"
+    assert caplog.messages[0] == "downloading made-up==1.0 with pip; nothing of it is installed"
     made = [tmp_path / "data" / "packages", package_index]
     assert {path.name for path in made[0].glob("[!.]*")} == {path.name for path in made[1].iterdir()}
 

@@ -125,7 +125,7 @@ def found_in(words: str, folder: Path) -> dict[str, Any]:
 
     own = ["scale=tiny", "seed=1", "tracking=none", "device=cpu", f"data_dir={folder / 'data'}"]
     config = compose([*own, *shlex.split(words)])
-    parts = RunParts(config, lambda line: None)
+    parts = RunParts(config)
     about = {split: dict(parts.encoded(split).about) for split in parts.dataset.all_splits}
     examples = {
         split: [

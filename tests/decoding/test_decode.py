@@ -167,7 +167,7 @@ EXTRA = ("extra_decodings=expectation", "extra_decodings.expectation.num_beams=2
 
 @pytest.mark.slow
 def test_a_finished_run_is_read_again_not_trained_again(
-    finished: Path, small, settings, without_times, capsys, second_rank
+    finished: Path, small, settings, without_times, caplog, second_rank
 ) -> None:
     run = Run.of([*settings(*EXTRA), f"output_dir={finished.parent}"])
     assert [each.id for each in to_make([run])] == [finished.name]
@@ -177,16 +177,16 @@ def test_a_finished_run_is_read_again_not_trained_again(
         assert train(small(*EXTRA)) == finished / "record.json"
         assert (finished / "record.json").read_bytes() == before
     assert train(small(*EXTRA)) == finished / "record.json"
-    printed = capsys.readouterr().out
+    printed = caplog.text
     assert "decoding it also by expectation" in printed
     assert "test MAE from greedy" in " ".join(printed.split())  # as a run that had this reading from its start
     assert {path: path.read_bytes() for path in weights} == weights
     both = train(small(*EXTRA, f"output_dir={finished.parent / 'both'}"))
     assert without_times(finished / "record.json") == without_times(both)
     assert to_make([run]) == []
-    assert "finished already" not in capsys.readouterr().out
+    assert "finished already" not in caplog.text
     train(small(*EXTRA))
-    assert "finished already" in capsys.readouterr().out
+    assert "finished already" in caplog.text
 
 
 def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, small) -> None:
@@ -225,7 +225,7 @@ def mean_distance(one: list[tuple[float, float]], other: list[tuple[float, float
 
 @pytest.mark.slow
 def test_a_distribution_is_scored_against_that_of_the_raters(
-    folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
     scored: list[tuple[Any, Any, list[float]]] = []
     real = predictions.crps
@@ -244,16 +244,14 @@ def test_a_distribution_is_scored_against_that_of_the_raters(
     assert [line["crps"] for line in lines] == pytest.approx(expected)
     assert metrics["test/crps"] == pytest.approx(sum(expected) / len(expected))
     assert "distribution" not in lines[0]
-    assert f"crps {metrics['test/crps']:.4g}" in capsys.readouterr().out
+    assert f"crps {metrics['test/crps']:.4g}" in caplog.text
 
 
 @pytest.mark.slow
-def test_melting_points_have_a_constant_and_ridge_beside_the_model(
-    folders: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_melting_points_have_a_constant_and_ridge_beside_the_model(folders: list[str], caplog) -> None:
     record_path = train(compose(["model=gpt2_tiny_regression", "dataset=melting_points", *FEW, *folders]))
     metrics, (_, lines) = read_record(record_path).metrics, read_predictions(record_path.with_name("predictions.jsonl"))
     errors = [abs(float(line["ridge"]) - float(line["answer"])) for line in lines]
     assert metrics["test/mae:ridge"] == pytest.approx(sum(errors) / len(errors))
     assert {"test/mae", "test/mae:median", "test/mae:mean"} <= metrics.keys()
-    assert f"test, linear model: rmse {metrics['test/rmse:ridge']:.4g} (ridge), mae" in capsys.readouterr().out
+    assert f"test, linear model: rmse {metrics['test/rmse:ridge']:.4g} (ridge), mae" in caplog.text

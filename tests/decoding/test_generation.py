@@ -241,7 +241,7 @@ def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
     """In float64, norms included, over so few tokens that heads agree with the model often, but not always."""
     ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD}
     model = decoder(architecture, 5, tied=False, vocab_size=V, **ids, **EXTRA.get(architecture, {}))
-    add_heads(model, MTPConfig(heads=heads, **KINDS[kind]), say=lambda line: None)
+    add_heads(model, MTPConfig(heads=heads, **KINDS[kind]))
     return spread(model, seed, 0.5).eval()
 
 

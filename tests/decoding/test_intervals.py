@@ -25,7 +25,7 @@ EXTRA = [
 ]
 
 
-def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished: Path, tmp_path: Path, capsys) -> None:
+def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished: Path, tmp_path: Path, caplog) -> None:
     folder = train(small("decoding.interval_rows=15", *EXTRA, f"output_dir={tmp_path / 'with'}")).parent
     assert folder.name == finished.name
     record, plain = (read_record(each / "record.json") for each in (folder, finished))
@@ -39,7 +39,7 @@ def test_a_second_reading_and_intervals_leave_all_else_as_it_is(small, finished:
     assert covered is not None
     assert represented is not None
     assert covered < represented < 0.9
-    assert f"numbers hold {represented:.3f} of the probability" in capsys.readouterr().out
+    assert f"numbers hold {represented:.3f} of the probability" in caplog.text
     assert list(record.config["extra_decodings"]) == ["expectation"]
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (len(header["calibration"]["scores"]), {row["split"] for row in rows}) == (15, {"test"})
@@ -55,7 +55,7 @@ def test_too_few_validation_rows_are_told_before_a_finished_run_is_decoded_again
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path in before} == before
 
 
-def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, caplog) -> None:
     given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "trainer.save_steps=1"
     words = told(tmp_path, "1", *given)
     for different in (8, 10):
@@ -68,19 +68,20 @@ def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, capsy
             with pytest.raises(UserError, match=line):
                 train(compose(words))
     folder = train(compose(words)).parent
-    said = "validation: 50 rows are of 10 different questions; intervals are from one row of each.\n"
-    assert capsys.readouterr().out.count(said) == 1
+    said = "validation: 50 rows are of 10 different questions; intervals are from one row of each."
+    assert caplog.messages.count(said) == 1
+    caplog.clear()
     path = folder / "predictions.jsonl"
     (header, rows) = read_predictions(path)
     assert len(header["calibration"]["scores"]) == 10
     # predict.py does not take scores of all rows, as an older version has left them.
     old = header | {"calibration": {"scores": [0.0] * 50, "least_spread": None}}
     write_predictions(path, old, rows)
-    assert len(of_run(folder, say=print, intervals=True).calibration.scores) == 10
-    assert said not in capsys.readouterr().out
+    assert len(of_run(folder, intervals=True).calibration.scores) == 10
+    assert said not in caplog.messages
 
 
-def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: Path, capsys) -> None:
+def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: Path, caplog) -> None:
     given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "extra_decodings=expectation"
     given = (
         *given,
@@ -103,10 +104,10 @@ def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: 
         with pytest.raises(UserError, match=line):
             train(compose(told(tmp_path, "1", *given, f"{group}.interval_scale=log")))
     assert not [*tmp_path.glob("outputs/**/checkpoint-*")]
-    assert "interval_scale" not in capsys.readouterr().out  # not where answers are not above 0
+    assert "interval_scale" not in caplog.text  # not where answers are not above 0
     validated("0.001")
     folder = train(compose(told(tmp_path, "1", *given))).parent
-    assert capsys.readouterr().out.count(advice) == 1
+    assert caplog.text.count(advice) == 1
     header, _ = read_predictions(folder / "predictions.jsonl")
     assert "scale" not in header["calibration"]
     assert "interval_scale" not in header["decoding"]
@@ -114,14 +115,15 @@ def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: 
     kept = folder / "predictions-greedy-1-interval_scale=log-calibration.jsonl"
     for times in (1, 0):
         for scale, decoded in (("log", times), ("linear", 0)):
-            loaded = of_run(folder, [f"decoding.interval_scale={scale}"], say=print, intervals=True)
+            loaded = of_run(folder, [f"decoding.interval_scale={scale}"], intervals=True)
             assert loaded.calibration.scale == scale
-            assert capsys.readouterr().out.count("Calibrating") == decoded
+            assert caplog.text.count("Calibrating") == decoded
+            caplog.clear()
     assert read_predictions(kept)[0]["calibration"]["scale"] == "log"
     (folder / "predictions.jsonl").unlink()
-    of_run(folder, say=print, intervals=True)
+    of_run(folder, intervals=True)
     line = advice.replace(" extra_decodings.expectation.interval_scale=log", "")
-    assert capsys.readouterr().out.count(line) == 1
+    assert caplog.text.count(line) == 1
 
 
 def told(folder: Path, answer: str, *words: str) -> list[str]:
@@ -135,11 +137,11 @@ def told(folder: Path, answer: str, *words: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, caplog) -> None:
     train(compose(told(tmp_path, "0.0011", "extra_decodings=points")))
-    said = capsys.readouterr().out
-    assert "extra_decodings.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it.\n" in said
-    assert "median.decimals" not in said
+    line = "extra_decodings.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it."
+    assert line in caplog.messages
+    assert "median.decimals" not in caplog.text
 
 
 @pytest.mark.parametrize(

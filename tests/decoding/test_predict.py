@@ -72,7 +72,7 @@ def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> 
 
 
 @pytest.mark.slow
-def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_path: Path, capsys) -> None:
+def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_path: Path, capsys, caplog) -> None:
     question = "x=3 and y=4: what is x+y?"
     words = [question, "decoding=expectation", "decoding.num_beams=20", f"data_dir={tmp_path / 'none'}"]
     (line,) = asked(*words)
@@ -82,7 +82,7 @@ def test_no_data_is_needed_and_a_question_may_have_an_equals_sign(asked, tmp_pat
     first, answer, part = printed.out.splitlines()
     assert (first, answer) == (question, f"  {line['answer']}, central 95% in [{low:.12g}, {high:.12g}]")
     assert part.startswith(f"  Numbers hold {line['represented']:.2f} of the probability")
-    assert "at most 32 tokens" in printed.err
+    assert "at most 32 tokens" in caplog.text
     assert not (tmp_path / "none").exists()
 
 
@@ -106,7 +106,7 @@ def test_a_mistake_is_one_line(asked, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys, caplog) -> None:
     finished = copy_of(*TRAINED)
     path = finished / "predictions.jsonl"
     before = path.read_bytes()
@@ -123,7 +123,7 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(copy_of, capsys: pyt
     for name, value in metrics.items():
         assert (value is None) == (record[name] is None)
         assert value is None or value == pytest.approx(record[name], rel=1e-6)
-    assert "decoded test by greedy: 30 examples" in printed.err
+    assert "decoded test by greedy: 30 examples" in caplog.text
 
 
 OTHER = ["dataset=multiplication", "dataset.train_rows=96", "dataset.validation_rows=20"]
@@ -133,7 +133,7 @@ OTHER += ["dataset.test_rows_per_cell=2", "decoding.max_new_tokens=6"]
 @pytest.mark.slow
 def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def decoded(*words: str) -> Path:
-        return predict(finished, words, say=[].append)
+        return predict(finished, words)
 
     before = {path: path.read_bytes() for path in (finished / "predictions.jsonl", finished / "record.json")}
     assert decoded("decoding.num_beams=1", "decoding=greedy").name == "predictions.jsonl"
@@ -151,13 +151,12 @@ def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, caps
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:
+def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path, caplog) -> None:
     before = (finished / "predictions.jsonl").read_bytes()
     (finished / "checkpoints" / "checkpoint-12" / "manifest.json").unlink()
-    said: list[str] = []
-    assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
+    assert predict(finished).name == "predictions-greedy-1-checkpoint-6.jsonl"
     assert (finished / "predictions.jsonl").read_bytes() == before
-    assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
+    assert any("checkpoint-6: not the last of the 12 steps" in line for line in caplog.messages)
 
 
 def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:
@@ -216,7 +215,7 @@ def test_intervals_of_answers_are_those_that_are_scored(
     assert f"{first[0]['answer']}, 80% in [{low:.12g}, {high:.12g}]" in capsys.readouterr().out
     # With the scores of a predictions file, which has those of its own decoding.
     for words, name in (([], "predictions-greedy-1.jsonl"), (by_number, "predictions-expectation-20.jsonl")):
-        path = predict(folder, [*words, "decoding.interval_rows=15"], say=[].append)
+        path = predict(folder, [*words, "decoding.interval_rows=15"])
         assert path.name == name
         metrics, expected = score_predictions(path).metrics, held(folder, name, 0.9)
         assert [metrics["test/coverage_90"], metrics["test/width_90"]] == pytest.approx(expected[:2])

@@ -140,7 +140,7 @@ def test_lengths_and_epochs_are_those_of_the_prepared_text(tmp_path: Path) -> No
     path.write_text("\n".join(lines))
     words = ["dataset=file", f"dataset.path={path}", f"data_dir={tmp_path}", "trainer.epochs=2"]
     config = compose(["model=t5_small", "model.pretrained=false", "scale=tiny", *words])
-    Prepared(config.dataset, config.data_dir).prepare(lambda line: None)
+    Prepared(config.dataset, config.data_dir).prepare()
     found = price(config, GPUS["h100"])
     # 4 digits, and 12 other characters in fours; an answer of 3 digits and its end
     assert (found.lengths.read, found.lengths.written) == (4 + 3, 4)

@@ -82,11 +82,13 @@ def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_table_without_the_scale_is_skipped_with_a_line(make_table: MakeTable) -> None:
-    lines, table = list[str](), make_table("small", 1)
-    (demand,) = demands([table, "table8"], "paper", [], Path("outputs"), say=lines.append)
+def test_a_table_without_the_scale_is_skipped_with_a_line(
+    make_table: MakeTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table("small", 1)
+    (demand,) = demands([table, "table8"], "paper", [], Path("outputs"))
     assert demand.spec.name == "table8"
-    assert lines == ["small: nothing at scale=paper, skipped; it has tiny."]
+    assert caplog.messages == ["small: nothing at scale=paper, skipped; it has tiny."]
     with pytest.raises(UserError, match=r"nothing at scale=paper; choose from tiny[.]$"):
         demands([table], "paper", [], Path("outputs"))
 
@@ -169,17 +171,18 @@ Planned = Callable[..., list[Run]]
 
 
 @pytest.mark.usefixtures("faked")
-def test_failures_and_kills_do_not_stop_the_others(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_and_kills_do_not_stop_the_others(planned: Planned, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr(workers, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)  # before the first run ends, however fast the machine
-    runs, lines = planned(1, FAILS, KILLED, EXITS, TAKEN), list[str]()
-    assert run_all(runs, workers=1, say=lines.append) == [
+    runs = planned(1, FAILS, KILLED, EXITS, TAKEN)
+    assert run_all(runs, workers=1) == [
         "",
         "RuntimeError: no such",
         "its worker process was killed: from outside, or out of memory",
         "written to descriptor 2",  # the last line of its log
         "another process is at this run",
     ]
+    lines = caplog.messages
     assert lines[0] == "5 runs in 1 worker process."
     assert lines[1] == f"  running: {runs[0].id} 0/{runs[0].steps}"
     ended = [line for line in lines[1:] if not line.startswith("  running: ")]
@@ -242,7 +245,7 @@ def test_a_launcher_of_hydra_goes_on_past_failures(planned: Planned, monkeypatch
     monkeypatch.setattr("ntl.training.train.train", fake_runs.run)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runs = planned(FAILS, 1, TAKEN, 2)
-    errors = sweep_all(runs, "basic", say=lambda line: None)
+    errors = sweep_all(runs, "basic")
     assert errors == ["RuntimeError: no such", "", "another process is at this run", ""]
     assert runs[0].log.read_text().startswith("printed by the run\nTraceback ")
     assert runs[0].log.read_text().endswith("RuntimeError: no such\n thing\n\n")

@@ -25,6 +25,7 @@ from ntl.launch.workers import sweep_all
 from ntl.results import RunRecord
 from ntl.results.spec import load_table_spec, table_names
 from ntl.system.files import lock
+from ntl.system.messages import printed
 
 MakeTable = Callable[..., str]
 REPRODUCE = runpy.run_path(str(ROOT / "scripts" / "reproduce.py"))
@@ -91,7 +92,8 @@ def complete(capsys: pytest.CaptureFixture[str]) -> Complete:
     """The exit code of ``complete_tables``, and the lines that it printed."""
 
     def call(names: list[str], outputs: Path, **options: Any) -> tuple[int, list[str]]:
-        code = table.complete_tables(names, "tiny", records=[outputs], outputs=outputs, workers=2, **options)
+        with printed():
+            code = table.complete_tables(names, "tiny", records=[outputs], outputs=outputs, workers=2, **options)
         return code, capsys.readouterr().out.splitlines()
 
     return call
@@ -260,7 +262,8 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def call(*words: str, broken: bool = False) -> tuple[int, list[str]]:
         Path("small.yaml").write_text(table_text([1, 2], SMALL, broken=broken))
-        code = main(["table=small.yaml", "launcher=basic", *words])  # in this process
+        with printed():
+            code = main(["table=small.yaml", "launcher=basic", *words])  # in this process
         return code, capsys.readouterr().out.splitlines()
 
     return call
@@ -328,7 +331,7 @@ def different(runs: Sequence[Run]) -> list[Run]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_every_table(data_root: Path, tmp_path: Path) -> None:
+def test_every_table(data_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With tiny models, at the paper's scale where the table has it."""
     words, runs = [f"data_dir={tmp_path}/data"], list[Run]()
     for name in table_names():
@@ -339,11 +342,10 @@ def test_every_table(data_root: Path, tmp_path: Path) -> None:
     # The training jokes are not to be had offline.
     jokes = ("dataset.allow_dev_training=true",)
     runs = [Run.of([*run.overrides, *jokes]) if run.config.dataset.name == "rjokes" else run for run in different(runs)]
-    lines = list[str]()
 
     def launch(runs: Sequence[Run]) -> list[str]:
-        return sweep_all(runs, "basic", say=lambda line: None)
+        return sweep_all(runs, "basic")
 
-    rates, failed = rehearse(runs, launch, tmp_path, tiny=True, say=lines.append)
-    assert not failed, lines
+    rates, failed = rehearse(runs, launch, tmp_path, tiny=True)
+    assert not failed, caplog.text
     assert len(rates) == len(runs) > 40

@@ -121,7 +121,7 @@ def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) 
     assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
     # Its config is that of the weights, dropout, positions and all.
     assert settings(checkpoint) == settings(folder)
-    own: Any = restore(record.parent, say=lambda line: None)[0].model
+    own: Any = restore(record.parent)[0].model
     assert all(torch.equal(weight, after[name]) for name, weight in own.state_dict().items())
     if kind in ("llama", "t5"):  # whose adapters are in test_lora.py
         return
@@ -148,7 +148,7 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     before, after = stock(folder).state_dict(), loaded.state_dict()
     assert any(not torch.equal(before[name], weight) for name, weight in after.items() if name in before)
     # An answer is the mean of the training answers plus their spread times the output.
-    parts, _ = restore(record.parent, say=lambda line: None)
+    parts, _ = restore(record.parent)
     answers = np.array([float(row["answer"]) for row in parts.rows("train")])
     mean, spread = loaded.config.target_mean, loaded.config.target_sd
     assert (mean, spread) == pytest.approx((answers.mean(), answers.std()))
@@ -160,9 +160,9 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
         given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="squared_error")
 
 
-def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, capsys) -> None:
+def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, caplog) -> None:
     train(given(save_folder(tmp_path / "llama", "llama"), "scale=tiny", "trainer.max_steps=0"))
-    assert "learned weights are trained at trainer.lr=0.001, which is meant for random ones" in capsys.readouterr().out
+    assert "learned weights are trained at trainer.lr=0.001, which is meant for random ones" in caplog.text
     with pytest.raises(UserError, match=r"model=bart_\w+: it reads 4 tokens, and multiplication train needs"):
         train(given(save_folder(tmp_path / "bart", "bart", max_position_embeddings=4)))
 
@@ -260,16 +260,15 @@ def test_modules_in_the_base_model_are_carried_too(tmp_path: Path) -> None:
     state = safetensors.torch.load_file(tmp_path / "model.safetensors")
     modules = {f"model.mtp.layers.0.{name}.weight": torch.ones(2, 2) for name in ("eh_proj", "norm")}
     safetensors.torch.save_file(state | modules, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), [].append)
+    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path))
     model.save_pretrained(tmp_path / "again")
     again = safetensors.torch.load_file(tmp_path / "again" / "model.safetensors")
     assert modules.keys() <= again.keys()
 
 
-def test_parallel_heads_that_nothing_trains_are_left_out_with_a_line(tmp_path: Path) -> None:
+def test_parallel_heads_that_nothing_trains_are_left_out_with_a_line(tmp_path: Path, caplog) -> None:
     add_heads(_model("llama"), MTPConfig(heads=2, keep_depth=True)).save_pretrained(tmp_path)
-    said: list[str] = []
-    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), said.append)
+    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path))
     assert not any("mtp" in name for name in model.state_dict())
-    (line,) = said
+    (line,) = caplog.messages
     assert "are left out; objective=mtp with their number keeps them" in line

@@ -47,7 +47,7 @@ def _total(multi: MultiToken, model: Any, given: dict[str, Tensor], **more: Any)
 def _objective(architecture: str, **settings: Any) -> Any:
     """That of ``train.py``, with the last of five blocks as its heads."""
     config, model = MTPConfig(**settings), decoder(architecture, 5)
-    add_heads(model, config, say=lambda line: None)
+    add_heads(model, config)
     loss = NumberTokenLoss(vocabulary(), shift=False)
     return MultiTokenPrediction(config, model=spread(model), loss=loss, implementation="reference")
 
@@ -142,19 +142,20 @@ def test_weights_belong_to_the_labels_of_each_head(kind: dict[str, Any]) -> None
     torch.testing.assert_close(torch.stack(joints[1].flat), torch.stack(joints[0].flat), rtol=0, atol=0)
 
 
-def test_blocks_and_their_number(tmp_path: Path) -> None:
+def test_blocks_and_their_number(tmp_path: Path, caplog) -> None:
     """Head 1 takes the last block and the others copies of it; as many weights as before, but with ``keep_depth``."""
     model = decoder("gpt2", 5)
     last = copy.deepcopy(model.transformer.h[-1].state_dict())
     model.save_pretrained(tmp_path)
     for keep_depth, left in ((True, 5), (None, 3)):
-        heads, said = copy.deepcopy(model), []
-        add_heads(heads, MTPConfig(heads=3, keep_depth=keep_depth), str(tmp_path), said.append)
+        heads = copy.deepcopy(model)
+        caplog.clear()
+        add_heads(heads, MTPConfig(heads=3, keep_depth=keep_depth), str(tmp_path))
         assert len(heads.transformer.h) == heads.config.num_hidden_layers == left
         for block in (heads.transformer.h[-1], *heads.mtp_heads):
             torch.testing.assert_close(dict(block.state_dict()), dict(last), rtol=0, atol=0)
         assert [block.attn.layer_idx for block in heads.mtp_heads] == [left, left + 1]
-        assert len(said) == (0 if keep_depth else 1)  # that blocks in between are removed
+        assert len(caplog.messages) == (0 if keep_depth else 1)  # that blocks in between are removed
 
     def count(model: Any) -> int:
         return sum(each.numel() for each in model.parameters())
@@ -167,7 +168,7 @@ def test_blocks_and_their_number(tmp_path: Path) -> None:
         ({"variant": "linear"}, 3 * 16 * 16),
         ({"kind": "sequential"}, 3 * (block + 2 * 16 * 16 + 3 * 16)),
     ):
-        heads = add_heads(decoder("llama", 5), MTPConfig(heads=4, **settings), say=lambda line: None)
+        heads = add_heads(decoder("llama", 5), MTPConfig(heads=4, **settings))
         assert count(heads) - whole == more, settings
     assert Decoder(add_heads(decoder("llama", 5), MTPConfig(heads=4))).blocks[-1].self_attn.layer_idx == 1
 
@@ -264,8 +265,7 @@ def test_saved_with_the_model_and_loaded_again(kind: dict[str, Any], tmp_path: P
     stock = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     torch.testing.assert_close(stock(**inputs).logits, model(**inputs).logits)
-    said: list[str] = []
-    torch.testing.assert_close(_total(MultiToken(stock, 3, say=said.append, **kind), stock, batch), expected)
+    torch.testing.assert_close(_total(MultiToken(stock, 3, **kind), stock, batch), expected)
 
 
 def test_the_heads_alone() -> None:
@@ -315,7 +315,7 @@ def test_new_weights_that_adapters_freeze_are_told(kind: dict[str, Any], name: s
 @pytest.mark.parametrize("kind", [KINDS[0], *KINDS[2:4]], ids=["independent", "linear", "sequential"])
 def test_heads_are_made_where_the_model_is(kind: dict[str, Any]) -> None:
     model = decoder("llama").to("meta")
-    add_heads(model, MTPConfig(name="mtp", heads=2, keep_depth=True, **kind), "", print, copies=True)
+    add_heads(model, MTPConfig(name="mtp", heads=2, keep_depth=True, **kind), "", copies=True)
     assert {each.device.type for each in model.parameters()} == {"meta"}
 
 
@@ -331,7 +331,7 @@ def test_sharded_weights_are_refused(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_wrong_uses() -> None:
+def test_wrong_uses(caplog) -> None:
     model = spread(decoder("llama"))
     for given, named in (
         ({"heads": 0}, "heads"),
@@ -355,9 +355,8 @@ def test_wrong_uses() -> None:
         MultiToken(model)
     with pytest.raises(UserError, match=r"objective.heads=6: the model has 5 blocks.*keep_depth=true"):
         add_heads(decoder("gpt2", 5), MTPConfig(heads=6, keep_depth=False))
-    said: list[str] = []
-    add_heads(decoder("gpt2", 5), MTPConfig(heads=6), say=said.append)
-    assert "its depth is kept" in said[0]
+    add_heads(decoder("gpt2", 5), MTPConfig(heads=6))
+    assert "its depth is kept" in caplog.messages[0]
     moe = decoder("llama", 5)
     moe.config.router_aux_loss_coef = 0.1
     with pytest.raises(UserError, match="mixture of experts"):

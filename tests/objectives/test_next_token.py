@@ -189,22 +189,21 @@ SEQUENCES = {
 }
 
 
-def test_regression_by_hand() -> None:
+def test_regression_by_hand(caplog) -> None:
     """Outputs 2, 5 and 1 against 3, 0 and -1; where the training answers are 1 +- 2, against 1, -0.5 and -1."""
-    said: list[str] = []
     config, model = PreTrainedConfig(), RegressionModel()
     rows = Regression(RegressionConfig(), model=model, weight=1.0).eval()(**SEQUENCES)  # pyright: ignore
     assert rows.number.sum.tolist() == [1, 25, 4]
     assert rows.number.count.tolist() == [1, 1, 1]
     assert [part.tolist() for part in (*rows.base, rows.aux_sum)] == [[0, 0, 0]] * 3
-    scale_targets(config, RegressionConfig(standardize=True), np.array([3.0, -1.0]), said.append)
+    scale_targets(config, RegressionConfig(standardize=True), np.array([3.0, -1.0]))
     model.config = SimpleNamespace(target_mean=config.target_mean, target_sd=config.target_sd)
     heads = Regression(RegressionConfig(), model=model, weight=1.0)  # pyright: ignore[reportArgumentType]
     assert heads.eval()(**SEQUENCES).number.sum.tolist() == [1, 30.25, 4]
-    scale_targets(config, RegressionConfig(), np.array([3.0, -1.0]), said.append)
-    assert said == []
-    scale_targets(config, RegressionConfig(), np.array([800.0, 900.0]), said.append)
-    assert "a mean of 850 and a standard deviation of 50" in said[0]
-    assert "objective.standardize=true" in said[0]
-    scale_targets(config, RegressionConfig(standardize=True), np.array([7.0, 7.0]), said.append)
+    scale_targets(config, RegressionConfig(), np.array([3.0, -1.0]))
+    assert caplog.messages == []
+    scale_targets(config, RegressionConfig(), np.array([800.0, 900.0]))
+    assert "a mean of 850 and a standard deviation of 50" in caplog.messages[0]
+    assert "objective.standardize=true" in caplog.messages[0]
+    scale_targets(config, RegressionConfig(standardize=True), np.array([7.0, 7.0]))
     assert (config.target_mean, config.target_sd) == (7, 1)  # one answer has no spread

@@ -68,12 +68,12 @@ def test_a_folder_is_made_whole_or_not_at_all_and_once(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()  # damaged: without its file
     (tmp_path / ".a.part-killed").mkdir()
     with pytest.raises(UserError, match=rf"^cannot write it to {tmp_path}: No space left on device\.$"):
-        make_once(target, find, write, print, "write it to")
+        make_once(target, find, write, "write it to")
     assert not [path for path in tmp_path.rglob("*") if path.name not in ("a", ".a.lock")]
     wrong.clear()
-    assert make_once(target, find, write, print, "write it to") == "whole"
+    assert make_once(target, find, write, "write it to") == "whole"
     wrong.append(True)
-    assert make_once(target, find, write, print, "write it to") == "whole"
+    assert make_once(target, find, write, "write it to") == "whole"
 
 
 # ---- locks
@@ -90,22 +90,17 @@ def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
     assert not is_locked(path)
 
 
-def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
+def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, said = tmp_path / "lock", list[str]()
     program = f"import fcntl, time; f = open({str(path)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); "
     with subprocess.Popen([sys.executable, "-c", program + "time.sleep(60)"], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         owner.stdout.readline()
-        said: list[str] = []
-
-        def log(line: str) -> None:
-            said.append(line)
-            owner.kill()
-
-        with lock(path, log) as held:
+        monkeypatch.setattr("ntl.system.files.logger.warning", lambda line: (said.append(line), owner.kill()))
+        with lock(path, wait=True) as held:
             assert held
     assert said == [f"waiting for another process that holds {path}"]
-    with lock(path, said.append) as held:
+    with lock(path, wait=True) as held:
         assert held
     assert len(said) == 1
 

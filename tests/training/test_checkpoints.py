@@ -118,7 +118,7 @@ def test_a_run_folder_or_one_of_weights_executes_nothing(
         "pytorch_model.bin": lambda: train(compose(words)),
     }
     with pytest.raises(UserError):
-        actions.get(name, lambda: predict(finished, say=[].append))()
+        actions.get(name, lambda: predict(finished))()
 
 
 def edited(read: Any, write: Any) -> Any:

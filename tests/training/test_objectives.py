@@ -274,7 +274,7 @@ def test_a_mask_token_leaves_learned_rows_as_they_are(trained_once: Path, settin
     checkpoint = trained_once / "checkpoints" / "checkpoint-12"
     own = ["model=hf", "scale=tiny", "tokenizer=digit", f"model.path={checkpoint}", ON, "objective.mask.numbers=allow"]
     words = [word for word in settings(*own) if not word.startswith("model.n_")]
-    built = RunParts(compose(words), say=lambda line: None)
+    built = RunParts(compose(words))
     learned = AutoModelForCausalLM.from_pretrained(checkpoint).transformer.wte.weight
     grown = built.model.transformer.wte.weight
     assert (len(grown), built.tokenizer.mask_token_id) == (len(learned) + 1, len(learned))
@@ -284,7 +284,7 @@ def test_a_mask_token_leaves_learned_rows_as_they_are(trained_once: Path, settin
     built.model.save_pretrained(tmp_path)
     built.tokenizer.save_pretrained(tmp_path)
     again = [word for word in words if "model.path" not in word]
-    then = RunParts(compose([*again, f"model.path={tmp_path}"]), say=lambda line: None)
+    then = RunParts(compose([*again, f"model.path={tmp_path}"]))
     assert then.tokenizer.mask_token_id == len(learned)
     assert len(then.model.transformer.wte.weight) == len(grown)
 

@@ -187,7 +187,7 @@ SCRIPT = (0.1, 0.5, 0.4, 0.5, 0.9, 0.9)
 
 @pytest.mark.slow
 def test_early_stopping_survives_interruptions(
-    small, scripted, without_times, run_interrupted, tmp_path, capsys
+    small, scripted, without_times, run_interrupted, tmp_path, caplog
 ) -> None:
     def stopped(config: Config) -> tuple:
         """Record less its times, metrics.jsonl, checkpoints and answers of a run that stops at step 8."""
@@ -200,9 +200,8 @@ def test_early_stopping_survives_interruptions(
     assert (straight[0].steps, straight[2]) == (8, [4, 8])
     assert straight[0].model["best"] == {"metric": "accuracy", "step": 4, "value": 0.5}
     assert straight[0].metrics["validation/accuracy"] == 0.5
-    said = capsys.readouterr().out
-    assert "Stopped at step 8: no better accuracy in 2 evaluations." in said
-    assert "Best validation accuracy: 0.5, at step 4, which is scored." in said
+    assert "Stopped at step 8: no better accuracy in 2 evaluations." in caplog.messages
+    assert "Best validation accuracy: 0.5, at step 4, which is scored." in caplog.messages
     for step in (3, 7):
         config = small(*STOPPING, f"output_dir={tmp_path / str(step)}")
         run_interrupted(config, step)
@@ -212,10 +211,10 @@ def test_early_stopping_survives_interruptions(
     (folder / "record.json").unlink()
     assert stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}")) == straight
     # predict.py reads the weights that were scored.
-    assert predict(folder, say=[].append).read_bytes() == straight[-1]
+    assert predict(folder).read_bytes() == straight[-1]
     shutil.rmtree(folder / "checkpoints" / "checkpoint-4")
     with pytest.raises(UserError, match="checkpoint-4: this is the checkpoint that the record scores"):
-        predict(folder, say=[].append)
+        predict(folder)
 
 
 def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_interrupted) -> None:

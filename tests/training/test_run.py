@@ -58,28 +58,26 @@ def test_a_run_leaves_a_folder_that_explains_itself(trained_once: Path) -> None:
     assert all({"split", "id", "answer", "prediction", "truth"} == set(row) for row in rows)
 
 
-def test_a_finished_run_is_not_repeated(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_not_repeated(finished: Path, small, caplog: pytest.LogCaptureFixture) -> None:
     path = finished / "record.json"
     written = path.stat().st_mtime_ns
     assert train(small("decoding=beam")) == path
     assert path.stat().st_mtime_ns == written
-    said = capsys.readouterr().out
-    assert "finished already" in said
-    assert "scripts/predict.py" in said
+    assert "finished already" in caplog.text
+    assert "scripts/predict.py" in caplog.text
     path.write_text(path.read_text().replace(finished.name, f"{finished.name}0"))
     with pytest.raises(UserError, match="the record of another run"):
         train(small())
 
 
-def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_times, capsys) -> None:
+def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_times, caplog) -> None:
     expected = without_times(finished / "record.json")
     (finished / "record.json").unlink()
     path = finished / "checkpoints" / "checkpoint-12" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     again = train(small())
-    said = capsys.readouterr().out
-    assert f"{path.parent}: damaged or incomplete; skipped.\n" in said
-    assert f"Continuing from {finished / 'checkpoints' / 'checkpoint-6'}.\n" in said
+    assert f"{path.parent}: damaged or incomplete; skipped." in caplog.messages
+    assert f"Continuing from {finished / 'checkpoints' / 'checkpoint-6'}." in caplog.messages
     assert without_times(again) == expected
 
 
@@ -114,7 +112,7 @@ def test_a_part_of_what_a_launcher_sets_is_refused(finished: Path, small, monkey
     """Left over in a shell. Values that a single process may have are no harm."""
     for name, value in (("LOCAL_RANK", "0"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("RANK", "")):
         monkeypatch.setenv(name, value)
-        for start in (lambda: train(small()), lambda: train(small("seed=2")), lambda: predict(finished)):
+        for start in (lambda: train(small("seed=2")), lambda: predict(finished)):
             with pytest.raises(UserError, match=f"^{name}={value}: .*run `unset RANK WORLD_SIZE LOCAL_RANK`"):
                 start()
         monkeypatch.delenv(name)
@@ -132,10 +130,15 @@ import atexit, runpy, sys
 atexit.register(lambda: print("torch" in sys.modules or "transformers" in sys.modules))
 runpy.run_path("train.py", run_name="__main__")
 """
-    words = [sys.executable, "-c", program, *settings()]
     refused, reported = (
-        subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=os.environ | more)
-        for more in ({"LOCAL_RANK": "0"}, {})
+        subprocess.run(
+            [sys.executable, "-c", program, *settings(*words)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | more,
+        )
+        for words, more in ((["seed=2"], {"LOCAL_RANK": "0"}), ([], {}))
     )
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "False\n", 1)
     assert refused.stderr.startswith("error: LOCAL_RANK=0: set in the environment as torchrun sets it")
@@ -184,7 +187,7 @@ def test_one_process_at_a_run_and_no_file_left(finished: Path, small, second_ran
     assert list(finished.parent.iterdir()) == [finished]
 
 
-def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeypatch, capsys) -> None:
+def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeypatch, caplog) -> None:
     """Neither another process that is not there, nor a wait without end, nor silence."""
 
     def fail(handle: object, flags: int) -> None:
@@ -193,7 +196,7 @@ def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeyp
     monkeypatch.setattr(fcntl, "flock", fail)
     (finished / "record.json").unlink()
     assert train(small()) == finished / "record.json"
-    assert capsys.readouterr().out.count("this file system has no locks") == 1
+    assert caplog.text.count("this file system has no locks") == 1
     assert list(finished.parent.iterdir()) == [finished]
 
 
@@ -251,10 +254,10 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written(on_tmpfs, finished, 
     assert without_times(train(on_tmpfs)) == without_times(finished / "record.json")
 
 
-def test_a_read_only_folder_of_outputs(finished: Path, small, make_read_only, capsys) -> None:
+def test_a_read_only_folder_of_outputs(finished: Path, small, make_read_only, caplog) -> None:
     make_read_only(finished.parent)
     assert train(small()) == finished / "record.json"
-    assert "finished already" in capsys.readouterr().out
+    assert "finished already" in caplog.text
     with pytest.raises(UserError, match=r"^output_dir=\S+: Read-only file system; choose another by output_dir=\.$"):
         train(small("seed=2"))
 

@@ -79,7 +79,7 @@ def contents(folder: Path, name: str) -> dict[str, Any]:
 def test_a_loss_of_places_needs_a_tokenizer_that_writes_digits_alone(given, command) -> None:
     def objective(name: str) -> Any:
         config = command("model=hf", f"model.path={given('llama', name)}", "loss=ntil")
-        return build_objective(RunParts(config, say=[].append))
+        return build_objective(RunParts(config))
 
     assert objective("smollm2")
     with pytest.raises(UserError, match=r"^loss=ntil: .*tokenizer='digit'"):
@@ -88,22 +88,21 @@ def test_a_loss_of_places_needs_a_tokenizer_that_writes_digits_alone(given, comm
 
 @pytest.mark.parametrize("name", ["smollm2", "llama3"])
 @pytest.mark.slow
-def test_the_checkpoint_is_the_given_folder_with_other_weights(name: str, given, command, capsys) -> None:
+def test_the_checkpoint_is_the_given_folder_with_other_weights(name: str, given, command, caplog) -> None:
     folder = given("granite", name, attention_dropout=0.05)
     record = train(command("model=granite_3_2_2b", f"model.path={folder}", "tokenizer=digit", "loss=ntl_was"))
     checkpoint = record.parent / "checkpoints" / "checkpoint-3"
     for file in ("config.json", "generation_config.json", "tokenizer_config.json"):
         assert contents(checkpoint, file) == contents(folder, file)
     assert (checkpoint / "chat_template.jinja").read_bytes() == (folder / "chat_template.jinja").read_bytes()
-    printed = capsys.readouterr()
-    assert ("writes several digits as one token" in printed.out + printed.err) == (name == "llama3")
-    assert "the model's own generation config has do_sample=True, temperature=0.6, which is not used." in printed.out
+    assert ("writes several digits as one token" in caplog.text) == (name == "llama3")
+    assert "the model's own generation config has do_sample=True, temperature=0.6, which is not used." in caplog.text
     tokenizer, model = AutoTokenizer.from_pretrained(checkpoint), AutoModelForCausalLM.from_pretrained(checkpoint)
     before = AutoModelForCausalLM.from_pretrained(folder).get_input_embeddings().weight
     assert model.get_input_embeddings().weight.shape == before.shape
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder).chat_template
     _, rows = read_predictions(record.parent / "predictions.jsonl")
-    questions = RunParts(command("model=granite_3_2_2b"), say=[].append).prepared.rows("test")
+    questions = RunParts(command("model=granite_3_2_2b")).prepared.rows("test")
     for row, example in zip(rows, questions, strict=True):
         inputs = tokenizer(example["question"], return_tensors="pt")
         with torch.no_grad():
@@ -112,15 +111,14 @@ def test_the_checkpoint_is_the_given_folder_with_other_weights(name: str, given,
 
 
 @pytest.mark.slow
-def test_modules_for_multi_token_prediction_are_carried(given, command: Callable[..., Any], capsys) -> None:
+def test_modules_for_multi_token_prediction_are_carried(given, command: Callable[..., Any], caplog) -> None:
     folder = given("qwen3_5_text", "smollm2", **QWEN)
     model: Any = add_heads(AutoModelForCausalLM.from_pretrained(folder), MTPConfig(kind="sequential", heads=3))
     model.save_pretrained(folder)
     before = {name: value.clone() for name, value in model.state_dict().items() if name.startswith("mtp.")}
     words = ["model=qwen3_5_0_8b", f"model.path={folder}", "tokenizer=digit", "loss=ce"]
     checkpoint = train(command(*words)).parent / "checkpoints" / "checkpoint-3"
-    printed = capsys.readouterr()
-    assert (printed.out + printed.err).count("objective=mtp objective.kind=sequential trains them") == 1
+    assert caplog.text.count("objective=mtp objective.kind=sequential trains them") == 1
     model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
     after = load_file(checkpoint / "model.safetensors")
     assert {name: value for name, value in after.items() if name.startswith("mtp.")}.keys() == before.keys()
@@ -172,14 +170,14 @@ def finetune(trained_once: Path, data_dir: Path, tmp_path: Path) -> Callable[...
 
 
 @pytest.mark.slow
-def test_from_local_weights_to_the_record(finetune, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_local_weights_to_the_record(finetune, caplog) -> None:
     config = finetune("trainer.epochs=3", "trainer.lr=1e-3")
     path, weights = train(config), Path(config.model.path)
     record, lines = read_record(path), read_metrics(path.parent / METRICS)
     evaluations = [line for line in lines if "eval_loss" in line]
     assert [line["step"] for line in evaluations] == [3, 6, 9]  # 96 rows in batches of 32
     assert all("eval_accuracy" in line for line in evaluations)
-    assert "3 epochs of 96 examples are 9 steps." in capsys.readouterr().out
+    assert "3 epochs of 96 examples are 9 steps." in caplog.messages
     trainer = record.config["trainer"]
     assert (trainer["epochs"], trainer["max_steps"], trainer["eval_steps"], trainer["warmup_steps"]) == (3, 9, 3, 1)
     assert (record.steps, record.examples_seen) == (9, 3 * 96)
@@ -194,7 +192,7 @@ def test_from_local_weights_to_the_record(finetune, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_are_scored_as_they_are(finetune, trained_once: Path, caplog) -> None:
     config = finetune("trainer.max_steps=0")
     path = train(config)
     record, source = read_record(path), read_record(trained_once / "record.json")
@@ -206,11 +204,11 @@ def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: py
     assert answers[0] == answers[1]
     assert "validation/accuracy" in record.metrics
     assert "best" not in record.model
-    assert "random weights" not in capsys.readouterr().out
+    assert "random weights" not in caplog.text
     checkpoint = path.parent / "checkpoints" / "checkpoint-0"
     assert not (checkpoint / "optimizer.pt").exists()
     # It is decoded again like any other run, and an interrupted one is finished by the same command.
-    assert predict(path.parent, say=lambda line: None) == path.parent / "predictions.jsonl"
+    assert predict(path.parent) == path.parent / "predictions.jsonl"
     metrics, lines = record.metrics, (path.parent / METRICS).read_text()
     path.unlink()
     assert read_record(train(config)).metrics == metrics
@@ -250,7 +248,7 @@ def text(settings: Callable[..., list[str]], tmp_path: Path) -> Config:
 def test_plain_text_from_the_file_to_the_record(text: Config) -> None:
     path = train(text)
     record = read_record(path)
-    parts, _ = restore(path.parent, say=[].append)
+    parts, _ = restore(path.parent)
     assert record.data["rows"]["train"] != len(parts.encoded("train"))
     assert record.examples_seen == len(parts.encoded("train")), "an epoch is all blocks"
     assert record.config["decoding"]["name"] == "likelihood"
@@ -264,7 +262,7 @@ def test_plain_text_from_the_file_to_the_record(text: Config) -> None:
     assert header["bytes"] == {"test": sum(len(row["answer"].encode()) for row in parts.rows("test"))}
     # Decoded again, the same file.
     before = path.with_name("predictions.jsonl").read_bytes()
-    assert predict(path.parent, ["decoding=likelihood"], say=[].append).read_bytes() == before
+    assert predict(path.parent, ["decoding=likelihood"]).read_bytes() == before
     with pytest.raises(UserError, match="this run learned plain text, without questions"):
         of_run(path.parent)
 
@@ -340,7 +338,7 @@ def chat_settings(chat_given: Path) -> Callable[..., Config]:
 
 
 @pytest.mark.slow
-def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template(chat_settings, capsys) -> None:
+def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template(chat_settings, capsys, caplog) -> None:
     """An answer ends with the turn, though the end token is another one: answers are 7, not 7777."""
     chat_trained = train(chat_settings()).parent
     capsys.readouterr()
@@ -349,7 +347,7 @@ def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template
     record = read_record(chat_trained / "record.json")
     assert record.metrics["test/accuracy"] == 1
     assert record.config["dataset"]["format"] == "chat"
-    expected = predict(chat_trained, ["decoding=expectation"], say=[].append)
+    expected = predict(chat_trained, ["decoding=expectation"])
     assert all(
         row["represented"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
     )
@@ -360,7 +358,7 @@ def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template
         predict_main([*words, "What is 1+1?", "is 2?", "--json", "decoding.max_new_tokens=5"])
         printed = capsys.readouterr()
         found.append([json.loads(line)["answer"] for line in printed.out.splitlines()])
-        assert "has a chat template" not in printed.err
+        assert "has a chat template" not in caplog.text
     assert found == [["7", "7"]] * 3
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "What is 1+1?"}], add_generation_prompt=True, return_tensors="pt"
@@ -373,7 +371,7 @@ def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template
     with pytest.raises(ValueError, match=r"prompt 1 has the special token <\|im_start\|>.*chat=True"):
         NumberReader(model, tokenizer).read(["<|im_start|>user\nWhat is 1+1?<|im_end|>"])
     predict_main([str(checkpoint), "What is 1+1?", "decoding.max_new_tokens=2"])
-    hint = [line for line in capsys.readouterr().err.splitlines() if "chat template" in line]
+    hint = [line for line in caplog.messages if "has a chat template" in line]
     assert len(hint) == 1
     assert "--chat" in hint[0]
 

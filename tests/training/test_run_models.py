@@ -57,7 +57,7 @@ def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted
     assert _losses(broken) == _losses(straight)
     records = [without_times(path) for path in paths]
     assert records[0] == records[1]
-    decoded = predict(paths[0].parent, say=[].append)
+    decoded = predict(paths[0].parent)
     assert decoded.name == "predictions.jsonl"
     first, second = (read_predictions(path)[1] for path in (decoded, paths[1].with_name("predictions.jsonl")))
     # A number head's output is written to more digits than two ways to one sum have in common.
@@ -88,7 +88,7 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     assert changed
     assert all(".attn." in name or ".mlp." in name for name in changed)
     assert len(AutoTokenizer.from_pretrained(checkpoint)) == plain.get_input_embeddings().weight.shape[0]
-    assert len(predict(_folder(straight), say=[].append).read_bytes()) > 1000
+    assert len(predict(_folder(straight)).read_bytes()) > 1000
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_activations_computed_twice_change_nothing(make) -> None:
 
 
 def test_the_router_loss_by_hand(make) -> None:
-    parts = RunParts(make("granite_moe_tiny"), say=lambda line: None)
+    parts = RunParts(make("granite_moe_tiny"))
     objective = build_objective(parts).train()
     batch = token_collator(parts.model.config, parts.tokenizer)([parts.encoded("train")[i] for i in range(4)])
     with torch.no_grad():

@@ -41,20 +41,19 @@ def test_a_line_for_every_log_but_the_summary_and_none_after_the_checkpoint_of_a
     assert list(tmp_path.iterdir()) == [path]
 
 
-def _started(config: Config, folder: Path, warn: Callable[[str], object] = print) -> Any:
-    tracker = Mirror(config.tracking, warn)
+def _started(config: Config, folder: Path) -> Any:
+    tracker = Mirror(config.tracking)
     names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
     tracker.start(folder, names, {**plain(config), "parameters": 1234})
     return tracker
 
 
 @pytest.fixture
-def make_tracker(tmp_path: Path) -> Callable[[], tuple[Mirror, list[str]]]:
-    """A mirror that has started, and the list of its warnings."""
+def make_tracker(tmp_path: Path, caplog) -> Callable[[], tuple[Mirror, pytest.LogCaptureFixture]]:
+    """A mirror that has started, and what collects its warnings."""
 
-    def make() -> tuple[Mirror, list[str]]:
-        said: list[str] = []
-        return _started(compose(["tracking=wandb"]), tmp_path, said.append), said
+    def make() -> tuple[Mirror, pytest.LogCaptureFixture]:
+        return _started(compose(["tracking=wandb"]), tmp_path), caplog
 
     return make
 
@@ -80,8 +79,8 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, wandb, make_tr
     for step in (1, 2):
         tracker.log({"step": step, "loss": 1.0})
     tracker.finish({"test/mae": 1.0})
-    assert len(said) == (1 if at else 0)
-    assert all("W&B failed" in line and "\n" not in line for line in said)
+    assert len(said.messages) == (1 if at else 0)
+    assert all("W&B failed" in line and "\n" not in line for line in said.messages)
     assert run.log.call_count == {"log": 1, "finish": 2, "": 2}.get(at, 0)
 
 
@@ -107,7 +106,7 @@ def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pyte
     tracker, said = make_tracker()
     tracker.log({"step": 1, "loss": 0.25, "eval_ce": 0.5})
     tracker.finish({"interpolate/mae": 1.0})
-    assert said == []
+    assert said.messages == []
     (written,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     deadline = time.monotonic() + 120  # the client's own process writes, and may end after finish() has returned
     while b"interpolate/mae" not in written.read_bytes() and time.monotonic() < deadline:
@@ -135,19 +134,18 @@ def test_when_wandb_is_told(
         monkeypatch.setenv(name, value)
     config = compose([f"tracking={tracking}"])
     assert config.tracking.to_wandb is to_wandb
-    assert Mirror(config.tracking, print).works is to_wandb
+    assert Mirror(config.tracking).works is to_wandb
     assert run_id(config) == run_id(compose())
     with second_rank():  # the first rank alone is mirrored
-        assert not Mirror(config.tracking, print).works
+        assert not Mirror(config.tracking).works
 
 
-def test_settings_of_a_mirror_that_is_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    Mirror(compose().tracking, said.append)
-    assert said == []
-    Mirror(compose(["tracking.project=mine"]).tracking, said.append)
-    assert len(said) == 1
-    assert said[0].startswith("W&B is off")
+def test_settings_of_a_mirror_that_is_off_are_told(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    Mirror(compose().tracking)
+    assert caplog.messages == []
+    Mirror(compose(["tracking.project=mine"]).tracking)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("W&B is off")
 
 
 @pytest.mark.slow

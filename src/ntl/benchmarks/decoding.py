@@ -53,7 +53,7 @@ def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
         raise UserError(f"--heads {wrong[0]}: choose from 1 to the number of heads, {most}")
     with one_line_errors("read", given.questions), given.questions.open(encoding="utf-8") as stream:
         asked = [json.loads(line) | {"answer": ""} for line, _ in zip(stream, range(given.count), strict=False)]
-    parts = stored(str(given.folder), [f"device={given.device}"], say=lambda line: None).parts
+    parts = stored(str(given.folder), [f"device={given.device}"]).parts
     model: Any = parts.model
     settings = MTPConfig(heads=most, kind=kind, variant=given.variant, keep_depth=True)
     add_heads(model, settings, str(given.folder))

@@ -50,7 +50,7 @@ def bare(parts: RunParts, folder: Path) -> Trainer:
 def trainer_of(row: str, common: Sequence[str], folder: Path, max_steps: int) -> Trainer:
     """Return the trainer of a row, which saves, logs and evaluates nothing."""
     words = [] if row == BARE else row.split()
-    parts = RunParts(compose([*common, *words]), say=lambda line: None)
+    parts = RunParts(compose([*common, *words]))
     trainer = bare(parts, folder / BARE) if row == BARE else ObjectiveTrainer(parts, folder / "run")
     trainer.args.max_steps = max_steps
     for what in (trainer.args.set_save, trainer.args.set_logging, trainer.args.set_evaluate):

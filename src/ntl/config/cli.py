@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from ntl.config.folders import GROUPS, choices
 from ntl.config.settings import describe, nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs, print_traceback, redact
+from ntl.system.messages import printed
 
 HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
@@ -84,17 +85,20 @@ def explain(error: Exception) -> str:
     return one_line if isinstance(error, HydraException) else ""
 
 
-def report(main: Callable[[], int | None], interrupted: str = "interrupted.", extra: str = "train") -> int:
+def report(
+    main: Callable[[], int | None], interrupted: str = "interrupted.", extra: str = "train", *, messages: str = "stderr"
+) -> int:
     """Run ``main`` and return its exit code; an exception becomes one line on standard error and a code of its own.
 
     What ``main`` imports when it runs may be missing: the line then names the extra of pyproject.toml, ``extra`` if it
-    has the package. When the reader of standard output is gone (``... | head``), the command ends silently.
+    has the package. What it logs goes to ``messages``. When the reader of standard output is gone (``... | head``), the
+    command ends silently.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error: a sign that the locale lacks is no traceback
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            with needs(extra):
+            with needs(extra), printed(messages):
                 return main() or DONE
         except Diverged as error:
             print(f"diverged: {error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import cycle
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 from ntl.tokenizers.load import backend_state, special_ids, text_backend
 
 Row = Mapping[str, Any]
@@ -126,12 +127,10 @@ class Chat:
         return UserError(f"chat template of {self.name}: {what}.")
 
 
-def chat_for(
-    form: str, tokenizer: Any, unfit: str = "", name: str = "", say: Callable[[str], object] = print
-) -> Chat | None:
+def chat_for(form: str, tokenizer: Any, unfit: str = "", name: str = "") -> Chat | None:
     """The template that a data set's ``format`` asks for, or None; ``unfit`` says why it cannot be used."""
     if form == "auto":
         why = unfit or ("" if tokenizer.chat_template else "the tokenizer has no chat template")
-        say(f"dataset.format=auto: {f'plain, since {why}' if why else 'chat, by the template of the tokenizer'}.")
-        form = "plain" if why else "chat"
+        form, reason = ("plain", f"since {why}") if why else ("chat", "by the template of the tokenizer")
+        logger.info(f"dataset.format=auto: {form}, {reason}.")
     return Chat(tokenizer, name) if form == "chat" else None

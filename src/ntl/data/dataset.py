@@ -19,7 +19,6 @@ from ntl.config.identity import by_content, plain, read_contents
 from ntl.config.root import DatasetConfig
 from ntl.config.settings import Rule, nearest, setting, text_of
 from ntl.data import raw
-from ntl.data.raw import Log as Log
 from ntl.system.errors import UserError
 
 GROUP = "dataset/"
@@ -106,7 +105,7 @@ class TextDataset(DatasetConfig, ABC):
             raise UserError(f"{' '.join(given)}: {line}")
 
     @abstractmethod
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Rows of all that is ``wanted``. Deterministic given the config and the source; called under a lock."""
 
     def official(self, pairs: Mapping[str, Sequence[tuple[Any, ...]]], **remarks: Any) -> Material:
@@ -117,10 +116,10 @@ class TextDataset(DatasetConfig, ABC):
         source = {"kind": "official files", "home": origin.home, "cite": origin.cite, "sha256": digests}
         return Material(rows, source, {"licence": origin.licence, **remarks})
 
-    def read(self, split: str, data_dir: Path, log: Log, download: bool) -> bytes:
+    def read(self, split: str, data_dir: Path, download: bool) -> bytes:
         """The content of the official file that is named after a split."""
         assert self.origin is not None
-        return raw.read(self.origin.files[split], data_dir, log, download)
+        return raw.read(self.origin.files[split], data_dir, download)
 
     def scored(self, answer: str) -> str:
         """The part of an answer that is scored as a number; by default all of it."""

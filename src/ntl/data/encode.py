@@ -22,6 +22,7 @@ from ntl.data.weights import TokenTexts, matched, of_parts
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 from ntl.system.files import make_once, sync
+from ntl.system.messages import logger
 from ntl.tokenizers.load import text_backend, tokenizer_fingerprint
 
 FORMAT = 9
@@ -113,7 +114,6 @@ def encode_dataset(
     cache_dir: Path,
     key: str,
     packed: bool = False,
-    log: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
@@ -143,7 +143,7 @@ def encode_dataset(
     def write(new: Path) -> None:
         text = rows()
         if len(text) > CHUNK:
-            log(f"tokenizing {len(text):,} examples")
+            logger.info(f"tokenizing {len(text):,} examples")
         pack = Packer(encode.max_length, encode.end) if packed else None
         left, schema = iter(text), encode.schema(packed)
         with open(new / IDS, "wb") as stream, pyarrow.ipc.new_stream(stream, schema) as writer:
@@ -154,20 +154,18 @@ def encode_dataset(
                 writer.write_batch(pyarrow.RecordBatch.from_pylist([*examples], schema))
         sync(new / IDS)
 
-    return make_once(folder, find, write, log, "write token ids to")
+    return make_once(folder, find, write, "write token ids to")
 
 
-def encode_rows(
-    rows: Sequence[Row], tokenizer: Any, *, log: Callable[[str], None] = lambda line: None, **settings: Any
-) -> list[dict[str, np.ndarray]]:
+def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as an ``EncodedDataset`` has them. ``settings`` are as in ``Encoder``.
 
-    ``log`` is told of text that is lost.
+    A warning tells of text that is lost.
     """
     encode = Encoder(tokenizer, **settings)
     types, examples = encode.arrays.items(), [*encode(rows)]
     for line in lost_text({name: sum(each[name] for each in examples) for name, *_ in LOST}, len(rows), "texts"):
-        log(line)
+        logger.warning(line)
     return [{name: np.array(example[name], dtype) for name, dtype in types} for example in examples]
 
 

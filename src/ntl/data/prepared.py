@@ -5,7 +5,6 @@ It is made under a lock in a temporary folder, renamed when it is whole, then re
 
 import hashlib
 import json
-import logging
 import mmap
 import os
 import platform
@@ -19,9 +18,10 @@ import numpy as np
 
 from ntl.config.identity import contents_of, setting_files
 from ntl.config.root import DatasetConfig
-from ntl.data.dataset import Example, Log, TextDataset, dataset_named
+from ntl.data.dataset import Example, TextDataset, dataset_named
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, make_once, sha256_changes, sha256_of, sync, write_atomically
+from ntl.system.messages import logger
 
 if TYPE_CHECKING:
     import datasets
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SCHEMA = 1
 MAX_TARGETS = 1_000_000
-logger = logging.getLogger(__name__)
 
 
 class Lines:
@@ -156,7 +155,7 @@ class Prepared:
         """How the data differs from ``fingerprint()["files"]`` of an earlier run; empty where nothing is known to."""
         return sha256_changes(files, _digests(self.manifest)) if files and self.find() else ""
 
-    def prepare(self, log: Log = logger.info, *, download: bool = True) -> Path:
+    def prepare(self, *, download: bool = True) -> Path:
         """Make the prepared files if they are missing, check their sizes if they exist; returns their folder.
 
         Atomic, and safe against a second process that does the same. ``download=False`` never asks the network for the
@@ -165,21 +164,21 @@ class Prepared:
         if not self.find():  # before a folder is made
             self._check_sources()
         target = self.data_dir / self.dataset.folder_name
-        found = make_once(target, self.find, lambda new: self._write(new, log, download), log, "write prepared data to")
+        found = make_once(target, self.find, lambda new: self._write(new, download), "write prepared data to")
         manifest = self.manifest
         for split, entry in manifest["splits"].items():
             path = found / entry["file"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 self.rows(split)  # which says what is wrong
         for warning in manifest.get("remarks", {}).get("warnings", []):
-            log(warning)
+            logger.warning(warning)
         return found
 
-    def _write(self, folder: Path, log: Log, download: bool) -> None:
+    def _write(self, folder: Path, download: bool) -> None:
         dataset = self.dataset
         if dataset.origin:
-            log(f"{dataset.name}: licence: {dataset.origin.licence}")
-        material = dataset.material(self.data_dir, log, download=download)
+            logger.info(f"{dataset.name}: licence: {dataset.origin.licence}")
+        material = dataset.material(self.data_dir, download=download)
         made, wanted = material.splits, dataset.wanted
         assert {*wanted} <= made.keys() <= {*dataset.all_splits}, f"{dataset.name}: material and splits disagree"
         splits = {split: write_split(folder / f"{split}.jsonl", made[split]) for split in made if split in wanted}

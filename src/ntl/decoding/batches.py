@@ -11,6 +11,7 @@ from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.targets import build
 from ntl.data.chat import Chat
 from ntl.system.errors import Diverged, UserError
+from ntl.system.messages import logger
 
 # A plain dict, as answers are pickled between processes.
 NOTHING: Mapping[str, Any] = {}
@@ -102,7 +103,7 @@ def decode(
     return [answers[index] for index in range(len(examples))]
 
 
-def progress_lines(log: Callable[[str], None], split: str, total: int) -> Callable[[int], None]:
+def progress_lines(split: str, total: int) -> Callable[[int], None]:
     """Return what logs ``decoding interpolate 2,048/10,000, 31 s left`` when called with the number of done examples.
 
     There is no line for the last example, as the caller logs the total.
@@ -115,7 +116,7 @@ def progress_lines(log: Callable[[str], None], split: str, total: int) -> Callab
         if now - last_line >= SECONDS_BETWEEN and done < total:
             last_line = now
             left = (total - done) * (now - started) / done
-            log(f"decoding {split} {done:,}/{total:,}, {left:.0f} s left")
+            logger.info(f"decoding {split} {done:,}/{total:,}, {left:.0f} s left")
 
     return progress
 

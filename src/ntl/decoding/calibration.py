@@ -6,7 +6,6 @@ number losses see it, is compared with the digit of the label.
 Shape suffixes: K number tokens, N number labels, B bins of confidence.
 """
 
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,7 +71,7 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     Returns split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten
     digits. UserError of ``restore``, and for a head without digits or a split without number labels.
     """
-    run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
+    run, _ = restore(folder)
     if run.config.model.head != "lm":
         raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
     scores = {}

@@ -13,6 +13,7 @@ from ntl.evaluation.interval import LEVEL, least_answers, one_of_each
 from ntl.evaluation.rules import RULES
 from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
@@ -92,7 +93,7 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
     config, dataset = parts.config, parts.dataset
     count = len(different_questions(parts)) if any(how.interval_rows for how in decodings.values()) else 0
     if 0 < count < (rows := len(parts.rows("validation"))):
-        parts.say(
+        logger.warning(
             f"validation: {rows:,} rows are of {count:,} different questions; intervals are from one row of each."
         )
     for group, decoding in decodings.items():
@@ -122,7 +123,7 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
     for group, decimals in rounding.items():
         if decimals < most:
-            parts.say(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
+            logger.warning(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
 
 
 def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:
@@ -141,4 +142,4 @@ def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:
     advised = [f"{setting}=log" for setting, scale in scales.items() if scale == "linear"]
     if advised and 0 < 1000 * least < largest:
         spans = f"validation: answers are from {least:.3g} to {largest:.3g}"
-        parts.say(f"{spans}; {' '.join(advised)} makes intervals relative to the answer.")
+        logger.warning(f"{spans}; {' '.join(advised)} makes intervals relative to the answer.")

@@ -19,6 +19,7 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.metrics import metric_of
 from ntl.results.readings import OWN_ERROR
 from ntl.runs.parts import RunParts
+from ntl.system.messages import logger
 
 # The metrics that a record keeps of extra decodings.
 EXTRA_METRICS = (
@@ -97,7 +98,7 @@ def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> 
         distributed.broadcast_object_list(box)
     best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
     told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
-    parts.say(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
+    logger.info(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
     own, chosen = config.decoding, decodings[best]
     kept: Any = {"interval_rows": own.interval_rows, "interval_scale": own.interval_scale}
     config.decoding = replace(chosen, **kept, max_new_tokens=chosen.max_new_tokens or own.max_new_tokens)

@@ -30,6 +30,7 @@ from ntl.evaluation.scores import sample_key
 from ntl.numbers import parse_number
 from ntl.runs.folder import is_first
 from ntl.runs.parts import RunParts, TextRows
+from ntl.system.messages import logger
 
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
@@ -54,7 +55,7 @@ def decode_examples(
         of_documents = ([*map(int, example["documents"])] for example in chosen)
         chosen = [{**example, "documents": (d[0], d[1:])} for example, d in zip(chosen, of_documents, strict=True)]
     if label:
-        how["progress"] = progress_lines(parts.say, label, len(share))
+        how["progress"] = progress_lines(label, len(share))
     mine = decode(decoding, model=parts.model, tokenizer=parts.tokenizer, examples=chosen, **how)
     if ranks == 1:
         return mine
@@ -134,7 +135,7 @@ def decode_splits(
     config = decoding or parts.config.decoding
     if own := own_settings(parts.model, config.num_beams):
         words = ", ".join(f"{name}={value}" for name, value in own.items())
-        parts.say(f"decoding={config.name}: the model's own generation config has {words}, which is not used.")
+        logger.warning(f"decoding={config.name}: the model's own generation config has {words}, which is not used.")
     header = header_of(parts, config)
     more = {"searches": searches} if isinstance(config, TreeConfig) else {}
     if config.interval_rows and "validation" not in splits:
@@ -170,7 +171,7 @@ def decode_splits(
             told = (
                 f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are of this part alone"
             )
-        parts.say(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{told}")
+        logger.info(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{told}")
     return scores
 
 

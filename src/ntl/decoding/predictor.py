@@ -35,8 +35,9 @@ from ntl.runs.folder import (
     only_one,
     step_of,
 )
-from ntl.runs.parts import RunParts, Say
+from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError, one_line_when_full
+from ntl.system.messages import logger
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
@@ -62,9 +63,7 @@ def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     return read_config(folder, [f"decoding={chosen['name']}", *own, *more])
 
 
-def restore(
-    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
-) -> tuple[RunParts, Path]:
+def restore(folder: Path, overrides: Sequence[str] = (), *, own_data: bool = True) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
     If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the run must
@@ -84,7 +83,7 @@ def restore(
     if isinstance(config.model, HFConfig):
         config.model.file = ""
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
-    parts = RunParts(config, say)
+    parts = RunParts(config)
     if own_data:  # otherwise other questions would be decoded under the id of this run
         check_data(checkpoint, parts.fingerprint["files"])
     model: Any = parts.model
@@ -92,14 +91,14 @@ def restore(
     return parts, checkpoint
 
 
-def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfig], say: Say = print) -> None:
+def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfig]) -> None:
     """Decode the newest checkpoint of a finished run by these, too, and add the scores to its record.
 
     The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
     checkpoint is left, or not the one that the record scores.
     """
     folder = record_path.parent
-    parts, checkpoint = restore(folder, say=say)
+    parts, checkpoint = restore(folder)
     check_decodings(parts, {f"extra_decodings.{name}": decoding for name, decoding in decodings.items()})
     record = read_record(record_path)
     if step_of(checkpoint) != record.scored_step:
@@ -115,7 +114,7 @@ def add_extra_decodings(record_path: Path, decodings: Mapping[str, DecodingConfi
     write_record(record_path, record, overwrite=True)
 
 
-def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
+def predict(folder: Path, overrides: Sequence[str] = ()) -> Path:
     """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings, or on another data set.
 
     Returns the predictions file: ``predictions.jsonl`` if decoding and data are the run's own and training is complete,
@@ -125,7 +124,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
     config, own = run_config(folder, overrides), run_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()), one_line_when_full(folder):
-        parts, checkpoint = restore(folder, overrides, say, own_data=not elsewhere)
+        parts, checkpoint = restore(folder, overrides, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
         if config.dataset.format != own.dataset.format:
             more.append(config.dataset.format)
@@ -135,12 +134,14 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> Pa
         named = [re.sub(r"[^\w.,=]", "", word) for word in sorted(given) if word.partition("=")[0] not in UNNAMED]
         path = folder / (PREDICTIONS if is_own else predictions_name(config.decoding, *named, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
-            say(f"{config.dataset.name} with other settings: its test questions may be among the training questions.")
+            logger.warning(
+                f"{config.dataset.name} with other settings: its test questions may be among the training questions."
+            )
         splits = splits_of(parts, config.decoding)
         check_lengths(parts, splits if elsewhere else ())
         check_decodings(parts, {"decoding": config.decoding})
         decode_splits(parts, splits, path)
-    say(f"Predictions: {path}")
+    logger.info(f"Predictions: {path}")
     return path
 
 
@@ -149,7 +150,7 @@ def _if_not_last(checkpoint: Path, folder: Path, parts: RunParts) -> list[str]:
     last = best_step(folder) or parts.config.trainer.max_steps
     if step_of(checkpoint) >= last:
         return []
-    parts.say(f"{checkpoint}: not the last of the {last:,} steps.")
+    logger.warning(f"{checkpoint}: not the last of the {last:,} steps.")
     return [checkpoint.name]
 
 
@@ -166,9 +167,7 @@ class Loaded(NamedTuple):
     calibration: Any = None  # of intervals, a `Calibration`
 
 
-def of_run(
-    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, chat: bool = False, intervals: bool = False
-) -> Loaded:
+def of_run(folder: Path, overrides: Sequence[str] = (), *, chat: bool = False, intervals: bool = False) -> Loaded:
     """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``.
 
     ``chat``: Questions go through the chat template also where the run's data did not. ``intervals``: Answers get
@@ -181,9 +180,10 @@ def of_run(
         raise UserError("a question and dataset=: give one of them; a data set has questions of its own.")
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
-    parts, checkpoint = restore(folder, overrides, say, own_data=False)
-    if is_here := Prepared(config.dataset, parts.data_dir).find():
-        parts.say_of_data = lambda line: None  # training told what it had to tell
+    parts, checkpoint = restore(folder, overrides, own_data=False)
+    prepared = Prepared(config.dataset, parts.data_dir)
+    if is_here := prepared.find():
+        parts.prepared = prepared  # as it is: training told what there is to tell of it
     more = _if_not_last(checkpoint, folder, parts)
     if not parts.model.can_generate():
         limit = 1
@@ -191,7 +191,7 @@ def of_run(
         limit = max_new_tokens(parts)
     else:
         limit = LONGEST.get(config.dataset.answers, OTHER)
-        say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
+        logger.info(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
     template = parts.chat or (Chat(parts.tokenizer, str(folder)) if chat else None)
     if intervals and template and not parts.chat:
         raise UserError("--interval --chat: validation answers of this run are without the template; leave out --chat.")
@@ -221,13 +221,13 @@ def _calibration(folder: Path, parts: RunParts, checkpoint: Path, more: Sequence
             return Calibration.from_header(header["calibration"])
     check_data(checkpoint, parts.fingerprint["files"])
     check_scales(parts, {"decoding.interval_scale": scale})
-    parts.say(f"Calibrating intervals by validation answers, once: {kept}")
+    logger.info(f"Calibrating intervals by validation answers, once: {kept}")
     calibration = calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
     write_predictions(kept, header_of(parts, decoding) | {"calibration": calibration.header}, [])
     return calibration
 
 
-def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: bool = False) -> Loaded:
+def stored(name: str, overrides: Sequence[str] = (), *, chat: bool = False) -> Loaded:
     """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
 
     It is decoded greedily unless ``decoding=`` says otherwise. ``chat``: Questions go through its chat template.
@@ -238,12 +238,14 @@ def stored(name: str, overrides: Sequence[str] = (), say: Say = print, *, chat: 
     config = compose(["model=hf", f"model.path={name}", "tokenizer=default", "decoding=greedy", *overrides])
     if chat and (why := unfit_for_chat(config)):
         raise UserError(f"--chat: {why}; leave it out.")
-    parts = RunParts(config, say)
+    parts = RunParts(config)
     model: Any = parts.model
     tokenizer: Any = parts.tokenizer
     model.to(parts.device)
     if tokenizer.chat_template and not chat and config.model.family == "decoder":
-        say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
+        logger.warning(
+            f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained."
+        )
     return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
 
 
@@ -275,7 +277,7 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text, "answer": "0"} for text in questions]
     settings: Any = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
-    examples: list[Any] = encode_rows(rows, parts.tokenizer, log=parts.say, **settings)
+    examples: list[Any] = encode_rows(rows, parts.tokenizer, **settings)
     positions = getattr(parts.model.config, "max_position_embeddings", None)
     if positions is not None and not decoder_only and loaded.limit > positions:
         raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")

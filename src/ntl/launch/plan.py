@@ -1,7 +1,7 @@
 """The runs that tables need, each once by its id, and which of them are still to be made."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from ntl.results.match import override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.runs.folder import BASES, find_base, not_kept
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 OWN_TABLE = "write a table of your own, table=FILE.yaml."
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")  # its weights, its tokenizer
@@ -124,11 +125,10 @@ def demands(
     outputs: Path,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
-    say: Callable[[str], None] = print,
 ) -> list[Demand]:
     """The demand of each table, by its name or the path of its file, with ``overrides`` for all runs.
 
-    ``say`` is told of tables without the scale. UserError where no table has the scale or a table not the seeds, for an
+    A warning tells of tables without the scale. UserError where no table has the scale or a table not the seeds, for an
     override of a setting that rows fix, and for the files of one model where rows have several.
     """
     specs = [load_table_spec(name) for name in tables]
@@ -138,7 +138,7 @@ def demands(
         raise UserError(f"{', '.join(tables)}: nothing at scale={scale}; choose from {', '.join(scales)}.")
     for spec in specs:
         if spec not in having:
-            say(f"{spec.name}: nothing at scale={scale}, skipped; it has {', '.join(spec.scales)}.")
+            logger.warning(f"{spec.name}: nothing at scale={scale}, skipped; it has {', '.join(spec.scales)}.")
         elif seeds:
             _choose_seeds(spec, scale, seeds)
     _check_overrides(having, scale, overrides)

@@ -57,7 +57,7 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
     files = [published_file(out, record) for record in records]
     with one_line_errors("publish to", out):
         out.mkdir(parents=True, exist_ok=True)
-        with lock(out / ".lock", print):
+        with lock(out / ".lock", wait=True):
             texts = {file: file.read_text(encoding="utf-8") if file.exists() else "" for file in files}
             known = {record.id: record for file, text in texts.items() if text for record in read_records(file)}
             for number, (path, file, record) in enumerate(zip(paths, files, records, strict=True)):

@@ -1,5 +1,6 @@
 """Runs tried before they are trained: a few steps, a checkpoint, a resume, an evaluation and some answers of each."""
 
+import logging
 import shutil
 import tempfile
 import time
@@ -15,6 +16,7 @@ from ntl.config.settings import quote
 from ntl.launch.plan import Run, waves
 from ntl.runs.folder import CHECKPOINTS, checkpoint_at
 from ntl.system.errors import one_line_errors
+from ntl.system.messages import logger
 
 TRAIN_ROWS, OTHER_ROWS = 256, 2
 # What a CPU does in seconds. Tokens of a tokenizer that is trained here are short, so a question has many.
@@ -28,11 +30,10 @@ def rehearse(
     *,
     steps: int = 2,
     tiny: bool = False,
-    say: Callable[[str], None] = print,
 ) -> tuple[dict[str, float], int]:
     """Train ``steps`` steps of each run, and again from the middle on, in a new folder in ``parent``.
 
-    Runs that differ in nothing but the seed and what is shortened are one, for which ``say`` is told a line. The folder
+    Runs that differ in nothing but the seed and what is shortened are one, for which a line is logged. The folder
     is deleted where none failed, else named. ``launch`` trains runs and returns their errors. ``tiny``: small models
     of the same kind, from scratch, in place of the published ones.
 
@@ -43,6 +44,8 @@ def rehearse(
         scratch = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
     place = f"output_dir={quote(literal(str(scratch.resolve())))}"
     short, errors, rates = dict[str, Run](), dict[str, str](), dict[str, float]()
+    workers = logging.getLogger("ntl.launch.workers")
+    workers.setLevel(logging.WARNING)  # of each run a line is logged here
     try:
         for run in (run for wave in waves(runs) for run in wave):
             base = f"{short[run.base].id}@{steps}" if run.base in short else run.config.base
@@ -51,18 +54,19 @@ def rehearse(
                 started = time.monotonic()
                 errors[it.id] = error = _try(it, steps, launch)
                 told = f"failed: {error}\n  log: {it.log}" if error else "ok"
-                say(f"{time.monotonic() - started:7.1f} s  {it.id} {told}")
+                logger.info(f"{time.monotonic() - started:7.1f} s  {it.id} {told}")
                 if not error and run.id not in {each.base for each in runs}:
                     shutil.rmtree(it.folder / CHECKPOINTS)  # else a table needs the disk of all its rows at once
             if not errors[it.id]:
                 rates[run.id] = it.rate
     finally:
+        workers.setLevel(logging.NOTSET)
         if failed := sum(map(bool, errors.values())):
-            say(f"{failed} of {len(errors)} failed; what they left is in {scratch}")
+            logger.info(f"{failed} of {len(errors)} failed; what they left is in {scratch}")
         else:
             shutil.rmtree(scratch)
     if not failed:
-        say(f"{len(errors)} ok, for {len(runs)} runs.")
+        logger.info(f"{len(errors)} ok, for {len(runs)} runs.")
     return rates, failed
 
 

@@ -1,13 +1,14 @@
 """Runs trained as subprocesses of train.py, several at a time; or by a launcher of Hydra, for example as Slurm jobs."""
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,9 +20,12 @@ from ntl.config.root import Config
 from ntl.launch.plan import Run, waves
 from ntl.system.errors import Diverged, UserError, redact
 from ntl.system.machine import available_cores
+from ntl.system.messages import printed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+logger = logging.getLogger(__name__)
 
 TRAIN = CONFIG_DIR.parent / "train.py"
 POLL_SECONDS = 0.25
@@ -30,7 +34,7 @@ GRACE_SECONDS = 60.0  # in which an interrupted run writes its checkpoint
 KILLED = "its worker process was killed: from outside, or out of memory"
 
 
-def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[str], None] = print) -> list[str]:
+def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
     """Train runs, ``workers`` at a time, by default one per core. Each gets an equal share of the cores.
 
     A run that fails, or whose process is killed, does not stop the others. Ctrl-C interrupts the runs, waits for their
@@ -38,7 +42,7 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[s
     """
     cores, errors, told = available_cores(), dict[str, str](), time.monotonic()
     size = min(workers or cores, len(runs))
-    say(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
+    logger.info(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
     active: list[tuple[Run, subprocess.Popen[bytes], float]] = []
     try:
         for waiting in waves(runs):
@@ -53,12 +57,14 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None, say: Callable[[s
                     error = KILLED if code < 0 else code and (run.last_line or f"exit status {code}")
                     errors[run.id] = error or ""
                     took = f"FAILED after {told - since:.1f} s: {error}" if error else f"{told - since:.1f} s"
-                    say(f"[{len(errors)}/{len(runs)}] {run.id}: {took}")
+                    logger.info(f"[{len(errors)}/{len(runs)}] {run.id}: {took}")
                 if active and time.monotonic() - told >= QUIET_SECONDS:
                     told = time.monotonic()
-                    say("  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run, *_ in active))
+                    logger.info(
+                        "  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run, *_ in active)
+                    )
     except KeyboardInterrupt:
-        say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
+        logger.info("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
         raise
     finally:
         _end([process for _, process, _ in active])
@@ -101,9 +107,7 @@ def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
 # ---- by a launcher
 
 
-def sweep_all(
-    runs: Sequence[Run], launcher: str, settings: Sequence[str] = (), say: Callable[[str], None] = print
-) -> list[str]:
+def sweep_all(runs: Sequence[Run], launcher: str, settings: Sequence[str] = ()) -> list[str]:
     """Train runs by ``hydra/launcher=LAUNCHER``, with ``settings`` of Hydra; one that fails does not stop the others.
 
     Returns as ``run_all`` does. Jobs that were submitted go on after Ctrl-C. An error of Hydra: the launcher does not
@@ -124,11 +128,11 @@ def sweep_all(
     given = sys.argv
     try:
         for wave in waves(runs):
-            say(f"{len(wave)} runs by launcher={launcher}; how far they are: add --dry-run to this command.")
+            logger.info(f"{len(wave)} runs by launcher={launcher}; how far they are: add --dry-run to this command.")
             sys.argv = [given[0], *words, f"+run={','.join(run.id for run in wave)}"]
             hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
     except KeyboardInterrupt:
-        say("Jobs that were submitted go on. Run the same command again when they have ended.")
+        logger.info("Jobs that were submitted go on. Run the same command again when they have ended.")
         raise
     finally:
         sys.argv = given
@@ -188,7 +192,12 @@ def train_job(config: Config, overrides: Sequence[str]) -> None:
         config.resume = "auto"
     log = Path(config.output_dir) / run_id(config) / "run.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", buffering=1, errors="backslashreplace") as file, redirect_stdout(file), redirect_stderr(file):
+    with (
+        log.open("a", buffering=1, errors="backslashreplace") as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+        printed(),
+    ):
         try:
             from ntl.training.train import train
 

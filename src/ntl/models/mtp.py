@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from ntl.config.loss import MTPConfig
 from ntl.system.errors import UserError
 from ntl.system.hub import SHARDS, WEIGHTS, snapshot, weight_files
+from ntl.system.messages import logger
 
 PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
 Stored = dict[str, Tensor]
@@ -128,7 +129,6 @@ def add_heads(
     model: PreTrainedModel,
     config: MTPConfig,
     source: str = "",
-    say: Callable[[str], object] = print,
     *,
     copies: bool = False,
 ) -> PreTrainedModel:
@@ -150,11 +150,11 @@ def add_heads(
         if config.heads > 1 and config.kind == "sequential":
             _add_sequential(decoder, config, source, copies=copies)
         elif config.heads > 1:
-            _add_parallel(decoder, config, source, say, copies=copies)
-    return model if hasattr(model, "mtp") else carry_heads(model, source, say)
+            _add_parallel(decoder, config, source, copies=copies)
+    return model if hasattr(model, "mtp") else carry_heads(model, source)
 
 
-def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
+def carry_heads(model: PreTrainedModel, source: str) -> PreTrainedModel:
     """Give a model the modules for multi-token prediction that are stored with its weights, in place, and return it.
 
     They are neither used nor trained. If they cannot be kept, the count in the model's config is 0.
@@ -162,7 +162,9 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     stored = _stored(source)
     lost = sorted(stored.keys() - model.state_dict().keys())
     if heads := [name for name in lost if name.startswith(PARALLEL)]:
-        say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
+        logger.warning(
+            f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them."
+        )
     carried = {name: stored[name] for name in lost if not name.startswith(PARALLEL)}
     for name, tensor in carried.items():
         *parents, leaf = name.split(".")
@@ -174,14 +176,16 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
         module.register_parameter(leaf, nn.Parameter(tensor.to(model.device, model.dtype), requires_grad=False))
     modules = f"model {source}: its modules for multi-token prediction"
     if carried:
-        say(f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them.")
+        logger.warning(
+            f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them."
+        )
     elif source and getattr(model.config, "num_mtp_layers", None):
         model.config.num_mtp_layers = 0
-        say(f"{modules} are left out, and num_mtp_layers is 0.")
+        logger.warning(f"{modules} are left out, and num_mtp_layers is 0.")
     return model
 
 
-def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, copies: bool) -> None:
+def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, *, copies: bool) -> None:
     model, count, stored = decoder.model, config.heads - 1, _stored(source)
     has_heads, width = any(name.startswith(PARALLEL) for name in stored), model.config.hidden_size
     heads: list[Any]
@@ -192,21 +196,21 @@ def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, say: Any, *,
     elif has_heads:
         heads = decoder.new(count, copies=True)
     else:
-        heads = _split_off(decoder, config, source, say, copies=copies)
+        heads = _split_off(decoder, config, source, copies=copies)
     decoder.number(heads, len(decoder.blocks))
     model.mtp_heads = nn.ModuleList(heads)
     if has_heads:
         _load(model.mtp_heads, PARALLEL, stored, source, config)
 
 
-def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, copies: bool) -> list[nn.Module]:
+def _split_off(decoder: Decoder, config: MTPConfig, source: str, *, copies: bool) -> list[nn.Module]:
     """Return the blocks of the extra heads, and shorten the trunk by as many, unless its depth is kept."""
     depth, count, keep_depth = len(decoder.blocks), config.heads - 1, config.keep_depth
     if config.heads > depth and not keep_depth:
         too_many = f"objective.heads={config.heads}: the model has {depth} blocks, and every head takes one of them"
         if keep_depth is not None:
             raise UserError(f"{too_many}; lower objective.heads, or set objective.keep_depth=true.")
-        say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
+        logger.warning(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
         keep_depth = True
     if keep_depth:
         return decoder.new(count, copies=copies)
@@ -214,7 +218,7 @@ def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any, *, co
     trunk = list(range(first))
     if source:  # head 1 is the learned last block, and the others are copies of it
         decoder.keep([*trunk, depth - 1])
-        say(
+        logger.warning(
             f"objective=mtp: {count} of the {depth} learned blocks are removed, so that the number of weights stays "
             "as it is; objective.keep_depth=true keeps them."
         )

@@ -6,7 +6,7 @@ Shapes: B batch, T sequence length, V vocabulary, H heads.
 import math
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import make_dataclass
 from functools import cache, partial
@@ -49,7 +49,6 @@ class MultiToken:
         kind, variant, head_weights, head_schedule: The settings of ``objective``; ``shared`` adds no heads, and trains
             the model's own logits on the next H tokens.
         train_only: "heads" freezes all other weights.
-        say: Called with lines on what becomes of weights.
 
     Attributes:
         progress: The share of the training that is done, 0 to 1, for ``head_schedule``. `NumberTokenLossMixin` sets it.
@@ -69,7 +68,6 @@ class MultiToken:
         head_weights: Sequence[float] = (),
         head_schedule: str = "constant",
         train_only: str = "",
-        say: Callable[[str], object] = print,
     ) -> None:
         settings: dict[str, Any] = {"kind": kind, "variant": variant, "head_schedule": head_schedule}
         fields = MTPConfig.__dataclass_fields__
@@ -96,7 +94,7 @@ class MultiToken:
             if wrong:
                 raise ValueError(line)
         config = MTPConfig(name="mtp", heads=heads, head_weights=[*head_weights], keep_depth=True, **settings)
-        add_heads(model, config, getattr(model, "name_or_path", ""), say, copies=True)
+        add_heads(model, config, getattr(model, "name_or_path", ""), copies=True)
         if train_only:
             model.requires_grad_(False)
             Decoder(model).extra.requires_grad_(True)

@@ -3,7 +3,6 @@
 Shapes: B batch, S sequence length.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,22 @@ from ntl.config.loss import ObjectiveConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.sums import SumCount
 from ntl.models.interface import target_scale
+from ntl.system.messages import logger
 
 # A mean or a spread of the answers from which a head that begins near 0 takes most of a short run to get there.
 FAR_FROM_ZERO = 20.0
 
 
-def scale_targets(
-    model_config: Any, objective: RegressionConfig, targets: np.ndarray, say: Callable[[str], None]
-) -> None:
+def scale_targets(model_config: Any, objective: RegressionConfig, targets: np.ndarray) -> None:
     """Write the mean and the spread of the training answers (N,) to a model's config, where the objective wants it.
 
-    Else ``say`` what is far from the 0 at which a head begins.
+    Else warn of what is far from the 0 at which a head begins.
     """
     mean, sd = float(targets.mean()), float(targets.std())
     if objective.standardize:
         model_config.update({"target_mean": mean, "target_sd": sd or 1.0})
     elif max(abs(mean), sd) > FAR_FROM_ZERO:
-        say(
+        logger.warning(
             f"The training answers have a mean of {mean:.4g} and a standard deviation of {sd:.4g}, and a head begins "
             "near 0: objective.standardize=true takes both out."
         )

@@ -19,8 +19,9 @@ from filelock import Timeout
 from ntl.config.folders import RESULTS
 from ntl.evaluation.metrics import find_metric
 from ntl.results.record import RECORD, run_record
-from ntl.system.errors import Busy, UserError, one_line_when_edited, redact
+from ntl.system.errors import Busy, UserError, one_line_when_edited
 from ntl.system.files import is_locked, lock, sha256_changes, sha256_of, sync, write_atomically
+from ntl.system.messages import logger
 
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
@@ -63,15 +64,9 @@ def _launched(name: str) -> int:
     return int(os.environ.get(name, ALONE[name]))
 
 
-def say(message: str) -> None:
-    """Print a line for the user, on the first rank only, with secrets replaced."""
-    if is_first():
-        print(redact(message), flush=True)
-
-
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder; without locks in the file system, a warning is printed.
+    """Hold the lock of a run's folder; without locks in the file system, a warning is logged.
 
     Busy: another process holds the lock. UserError: the parent of the folder cannot be written to.
     """
@@ -87,7 +82,7 @@ def only_one(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
         if not held:
-            say(
+            logger.warning(
                 f"{folder.parent}: this file system has no locks, so that two processes at one run are not kept apart; "
                 "start each run once, or choose another place by output_dir=."
             )

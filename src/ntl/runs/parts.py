@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -33,10 +33,10 @@ from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import make_once
 from ntl.system.hub import identity
 from ntl.system.machine import keep_freed_memory, pick_device
+from ntl.system.messages import logger
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import add_mask_token
 
-Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
@@ -45,9 +45,8 @@ TRAINING_ROWS = 20_000
 class RunParts:
     """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
 
-    def __init__(self, config: Config, say: Say = print, prepared: Prepared | None = None) -> None:
+    def __init__(self, config: Config, prepared: Prepared | None = None) -> None:
         self.config = config
-        self.say = self.say_of_data = say
         if prepared:
             self.prepared = prepared
         self.data_dir = Path(config.data_dir)
@@ -65,7 +64,7 @@ class RunParts:
     def prepared(self) -> Prepared:
         """The data set in its folder, prepared on first use."""
         prepared = Prepared(self.config.dataset, self.data_dir)
-        prepared.prepare(self.say_of_data)
+        prepared.prepare()
         return prepared
 
     @property
@@ -92,7 +91,7 @@ class RunParts:
         try:
             return Ridge(self.rows("train"), self.rows("validation"))
         except (MissingPackage, ValueError) as error:
-            self.say(f"The answers are compared with no ridge regression: {error}")
+            logger.warning(f"The answers are compared with no ridge regression: {error}")
             return None
 
     @cached_property
@@ -103,7 +102,7 @@ class RunParts:
         source, file = named or self._trained_tokenizer(), "" if config.path else gguf_file(model)
         tokenizer = load_tokenizer(source, config.kind, gguf_file=file, paper_compat=config.paper_compat)
         if model.pretrained and getattr(tokenizer, "digits_were_split", False):
-            self.say(
+            logger.warning(
                 f"tokenizer=digit: {named} writes several digits as one token; here each is one of its own, which its "
                 "weights have not seen. tokenizer=default leaves it as it is."
             )
@@ -122,13 +121,13 @@ class RunParts:
             train_tokenizer(texts, new, kind=kind, vocab_size=size)
 
         made = folder / "tokenizer.json"
-        return make_once(folder, lambda: folder if made.is_file() else None, write, self.say, "write a tokenizer to")
+        return make_once(folder, lambda: folder if made.is_file() else None, write, "write a tokenizer to")
 
     @cached_property
     def chat(self) -> Chat | None:
         """The chat template that questions and answers go through, if any."""
         config = self.config
-        return chat_for(config.dataset.format, self.tokenizer, unfit_for_chat(config), config.model.name, self.say)
+        return chat_for(config.dataset.format, self.tokenizer, unfit_for_chat(config), config.model.name)
 
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
@@ -149,7 +148,6 @@ class RunParts:
                 weighted=bool(getattr(config.dataset, "weight", "")),
                 exclude=config.dataset.exclude_numbers,
                 packed=self.dataset.metrics == "likelihood",
-                log=self.say,
             )
         return self._encoded[split]
 
@@ -186,12 +184,12 @@ class RunParts:
             loaded_from = source(self.config.model) if self.config.model.pretrained else ""
             if file := gguf_file(self.config.model):
                 loaded_from = str(Path(loaded_from) / file)
-            model = locate(adds)(model, self.config.objective, loaded_from, self.say)
+            model = locate(adds)(model, self.config.objective, loaded_from)
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
             lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
         elif self.config.model.pretrained and model.can_generate():
-            carry_heads(model, source(self.config.model), self.say)
+            carry_heads(model, source(self.config.model))
         return add_lora(model, lora) if lora.rank else model
 
     @cached_property
@@ -218,9 +216,9 @@ class RunParts:
         about, total = self.encoded(split).about, self.fingerprint["rows"][split]
         named = "training" if split == "train" else split
         for line in lost_text(about, total, f"{named} examples"):
-            self.say(line)
+            logger.warning(line)
         if "excluded" in about and (split == "train" or about["excluded"] in (0, about["numbers"])):
-            self.say(
+            logger.info(
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
                 f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from ntl.system.errors import one_line_errors
+from ntl.system.messages import logger
 
 Made = TypeVar("Made")
 # The errors of file systems without locks, as some network, cluster and user-space file systems are.
@@ -88,11 +89,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def lock(path: Path, log: Callable[[str], None] | None = None) -> Iterator[bool]:
+def lock(path: Path, wait: bool = False) -> Iterator[bool]:
     """Hold the lock of a file, which is created if needed. Yields False if the file system has no locks.
 
-    If another process holds the lock, ``log`` is told, and this waits; without ``log``, filelock's ``Timeout`` is
-    raised. Other OSErrors are not changed.
+    If another process holds the lock, filelock's ``Timeout`` is raised; with ``wait``, this warns and waits for it.
+    Other OSErrors are not changed.
     """
     from filelock import FileLock, Timeout  # here: the losses do without it
 
@@ -102,9 +103,9 @@ def lock(path: Path, log: Callable[[str], None] | None = None) -> Iterator[bool]
         try:
             file_lock.acquire(timeout=0)
         except Timeout:
-            if log is None:
+            if not wait:
                 raise
-            log(f"waiting for another process that holds {path}")
+            logger.warning(f"waiting for another process that holds {path}")
             file_lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -129,13 +130,13 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def scratch(target: Path, log: Callable[[str], None]) -> Iterator[Path]:
+def scratch(target: Path) -> Iterator[Path]:
     """Yield a new folder beside ``target`` to make it in, one process at a time; folders of killed processes go.
 
     Where the file system has no locks, they stay: their processes may be at work.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with lock(target.parent / f".{target.name}.lock", log) as held:
+    with lock(target.parent / f".{target.name}.lock", wait=True) as held:
         for left in target.parent.glob(f".{target.name}.part-*") if held else ():
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.part-", dir=target.parent) as part:
@@ -146,7 +147,6 @@ def make_once(
     target: Path,
     find: Callable[[], Made | None],
     write: Callable[[Path], None],
-    log: Callable[[str], None],
     action: str,
 ) -> Made:
     """What ``find`` finds; if that is nothing, after ``write`` filled a new folder that became ``target``.
@@ -156,7 +156,7 @@ def make_once(
     """
     if (found := find()) is not None:
         return found
-    with one_line_errors(action, target.parent), scratch(target, log) as part:
+    with one_line_errors(action, target.parent), scratch(target) as part:
         if (found := find()) is None:  # no other process has made it meanwhile
             new = part / "new"
             new.mkdir()

@@ -17,6 +17,7 @@ from ntl.objectives.next_token import loss_of
 from ntl.objectives.number_heads import scale_targets
 from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 # Rows that are searched for a token that may be masked.
 ROWS_LOOKED_AT = 64
@@ -40,7 +41,7 @@ def build_objective(parts: RunParts) -> torch.nn.Module:
         known = {"point_id": parts.tokenizer.get_vocab().get("."), "embedding": model.get_output_embeddings().weight}
         more = {"loss": loss_of(loss, vocab, known), "implementation": loss.implementation}
     if loss.has_number and loss.squash is None and vocab and vocab.is_wide:
-        parts.say(
+        logger.warning(
             f"loss={loss.name} tokenizer={config.tokenizer.name}: the largest number token is "
             f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
             "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
@@ -48,7 +49,7 @@ def build_objective(parts: RunParts) -> torch.nn.Module:
     # Weights that are scored as they are keep the unit that they were trained in.
     as_it_is = not config.trainer.max_steps and hasattr(model.config, "target_mean")
     if isinstance(settings, RegressionConfig) and not as_it_is:
-        scale_targets(model.config, settings, parts.encoded("train").last_values(), parts.say)
+        scale_targets(model.config, settings, parts.encoded("train").last_values())
     if isinstance(settings, ExpectedErrorConfig):
         tokens = NumberTokens.from_tokenizer(parts.tokenizer, end_ids(model, parts.tokenizer), parts.device)
         limits = {"num_beams": settings.num_beams, "max_new_tokens": parts.encoded("train").about["longest_answer"]}

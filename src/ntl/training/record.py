@@ -31,11 +31,12 @@ from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE, pack_bits, pack_errors
-from ntl.runs.folder import is_first, say
+from ntl.runs.folder import is_first
 from ntl.runs.parts import RunParts
 from ntl.system.errors import needs, redact, redacted
 from ntl.system.files import write_atomically
 from ntl.system.machine import device_name, precision, uses_bf16
+from ntl.system.messages import logger
 from ntl.training.trainer import ObjectiveTrainer
 
 METRICS = "metrics.jsonl"
@@ -99,7 +100,7 @@ class ProgressLines(TrainerCallback):
         rate = done / (now - self.started)
         left = (state.max_steps - state.global_step) / rate
         shown = "  ".join(f"{name} {logs[name]:.4f}" for name in ("loss", "ce", "ntl") if name in logs)
-        say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.3g} steps/s  {left:.0f} s left")
+        logger.info(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.3g} steps/s  {left:.0f} s left")
 
 
 class MetricsFile(TrainerCallback):
@@ -155,14 +156,16 @@ def _public(values: Mapping[str, Any]) -> dict[str, Any]:
 class Mirror:
     """Mirrors metrics.jsonl to a W&B run of the run's id, if the config asks for it; the first rank alone.
 
-    Whatever the service raises, the run continues: one warning is printed, and nothing more is sent.
+    Whatever the service raises, the run continues: one warning is logged, and nothing more is sent.
     """
 
-    def __init__(self, tracking: TrackingConfig, warn: Callable[[str], object]) -> None:
-        self.tracking, self.warn = tracking, warn
+    def __init__(self, tracking: TrackingConfig) -> None:
+        self.tracking = tracking
         self.works = tracking.to_wandb and is_first()
         if tracking.name == "auto" and not tracking.to_wandb and tracking != TrackingConfig():
-            warn("W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=.")
+            logger.warning(
+                "W&B is off: neither WANDB_API_KEY nor WANDB_MODE turns it on; add tracking=wandb to use tracking.*=."
+            )
 
     def start(self, folder: Path, names: Sequence[str], values: Mapping[str, Any]) -> None:
         """Begin the run of a folder, with its config's values; nothing is sent or written before.
@@ -188,7 +191,7 @@ class Mirror:
             except Exception as error:
                 self.works = False
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
-                self.warn(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
+                logger.warning(f"W&B failed; nothing more is sent to it ({reason}); {METRICS} has everything.")
 
     def _start(self, folder: Path, names: Sequence[str], values: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")

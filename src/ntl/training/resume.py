@@ -21,11 +21,11 @@ from ntl.runs.folder import (
     latest_complete,
     processes,
     read_json,
-    say,
     step_of,
 )
 from ntl.system.errors import UserError, one_line_when_edited
 from ntl.system.files import sha256_changes
+from ntl.system.messages import logger
 
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = ("plateau", "constant")
@@ -60,7 +60,7 @@ def checkpoint_for(resume: str, folder: Path, run: Mapping[str, Any], trainer: T
     if resume == "auto":
         checkpoint, damaged = latest_complete(folder / CHECKPOINTS)
         for skipped in damaged:
-            say(f"{skipped}: damaged or incomplete; skipped.")
+            logger.warning(f"{skipped}: damaged or incomplete; skipped.")
     else:
         checkpoint = Path(resume)
         if not (is_complete(checkpoint) and (checkpoint / STATE).is_file()):  # published weights cannot be resumed

@@ -37,12 +37,12 @@ from ntl.runs.folder import (
     prune,
     read_json,
     remove_parts,
-    say,
     step_of,
 )
 from ntl.system.errors import UserError, one_line_errors, one_line_when_edited, one_line_when_full, redacted
 from ntl.system.hub import origin, require
 from ntl.system.machine import set_tf32, uses_bf16
+from ntl.system.messages import logger
 from ntl.training import resume
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
         if not (config.model.pretrained or config.base or is_meant):
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
             name = config.model.name
-            say(f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others.")
+            logger.warning(
+                f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others."
+            )
         return _train(config, prepared, folder, resume.describe(folder.name, settings), overrides)
 
 
@@ -85,9 +87,9 @@ def _check_model(config: Config) -> None:
         require(source(model), gguf_file(model), config.data_dir)
         check_type(model)
     if model.pretrained and (said := origin(source(model))):
-        say(f"model={model.name}: {said}; {source(model)}.")
+        logger.info(f"model={model.name}: {said}; {source(model)}.")
     if model.pretrained and scale in ("tiny", "small", "hour"):
-        say(
+        logger.warning(
             f"scale={scale} model={model.name}: learned weights are trained at trainer.lr={config.trainer.lr:g}, which "
             "is meant for random ones; scale=finetune is meant for these."
         )
@@ -98,15 +100,15 @@ def _with_steps(config: Config) -> tuple[Config, Prepared | None]:
     if not any(getattr(config.trainer, name) for name in DERIVED):
         return config, None
     prepared = Prepared(config.dataset, config.data_dir)
-    prepared.prepare(say)
+    prepared.prepare()
     rows = prepared.fingerprint()["rows"]["train"]
     if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
         from ntl.runs.parts import RunParts
 
-        rows = len(RunParts(config, say, prepared).encoded("train"))
+        rows = len(RunParts(config, prepared).encoded("train"))
     config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
     if config.trainer.epochs:
-        say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
+        logger.info(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
     check_keep_steps(config)
     return config, prepared
 
@@ -128,7 +130,7 @@ def _train(
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
-    parts, stop, tracker = RunParts(config, say, prepared), StopOnSignal(), Mirror(config.tracking, say)
+    parts, stop, tracker = RunParts(config, prepared), StopOnSignal(), Mirror(config.tracking)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
@@ -137,7 +139,7 @@ def _train(
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
         resume.check_start(checkpoint, made_of, bf16)
-        say(f"Continuing from {checkpoint}.")
+        logger.info(f"Continuing from {checkpoint}.")
     elif base:
         with one_line_when_edited(base, RUN):
             before = read_json(base / RUN)["made_of"].get("tokenizer")
@@ -146,7 +148,7 @@ def _train(
                 f"base={config.base}: trained with another tokenizer, sha256 {before}; name a run whose weights fit."
             )
         load_model(parts.model, base)
-        say(f"Beginning from the weights of {base}.")
+        logger.info(f"Beginning from the weights of {base}.")
     _check_parts(parts)
     set_tf32(config.trainer.tf32, parts.device)
     trainer = ObjectiveTrainer(
@@ -162,7 +164,7 @@ def _train(
             (folder / METRICS).unlink(missing_ok=True)
     for line in (*banner(parts, trainer, folder, step_of(checkpoint) if checkpoint else 0), other_shape(config.model)):
         if line:
-            say(line)
+            logger.info(line)
     names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
     tracker.start(folder, names, {**plain(config), "parameters": parameters(parts.model)})
     trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
@@ -179,7 +181,9 @@ def _train(
     step = trainer.state.global_step
     if stop.requested(trainer.args.device) == STOP:
         if checkpoint_at(folder, step).is_dir():
-            say(f"saved step {step:,}; the same command{', without resume=,' * (config.resume != 'auto')} continues")
+            logger.info(
+                f"saved step {step:,}; the same command{', without resume=,' * (config.resume != 'auto')} continues"
+            )
         stop.call_previous_handler()
         raise KeyboardInterrupt
     scored = _scored_step(trainer)
@@ -202,8 +206,8 @@ def _train(
             *summary(record, "@paper" if config.paper_compat else ""),
             *_compared(config, record, folder),
         ):
-            say(line)
-        say(f"Record: {folder / RECORD}")
+            logger.info(line)
+        logger.info(f"Record: {folder / RECORD}")
         tracker.finish(record.metrics)
     trainer.accelerator.wait_for_everyone()
     return folder / RECORD
@@ -228,7 +232,7 @@ def _check_parts(parts: "RunParts") -> None:
     }
     check_decodings(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
-        say(
+        logger.warning(
             f"trainer.best={config.trainer.best} dataset={config.dataset.name}: its validation split is also the one "
             "that is scored, so the checkpoint is chosen on the examples that its scores are of."
         )
@@ -263,11 +267,11 @@ def _scored_step(trainer: "ObjectiveTrainer") -> int:
     if not metric:
         return last
     if trainer.saves.is_over and last < trainer.args.max_steps:
-        say(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
+        logger.warning(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
     if best.step is None:
-        say(f"trainer.best={metric}: undefined in every evaluation; the last step is scored.")
+        logger.warning(f"trainer.best={metric}: undefined in every evaluation; the last step is scored.")
         return last
-    say(f"Best validation {metric}: {best.value:.4g}, at step {best.step:,}, which is scored.")
+    logger.info(f"Best validation {metric}: {best.value:.4g}, at step {best.step:,}, which is scored.")
     return best.step
 
 
@@ -296,19 +300,19 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             "the folder, and the same command trains it again."
         )
     if missing := missing_decodings(record.config, plain(config.extra_decodings)):
-        say(f"{record_path}: this run is finished; decoding it also by {', '.join(missing)}.")
+        logger.info(f"{record_path}: this run is finished; decoding it also by {', '.join(missing)}.")
         if is_first():
             from ntl.decoding.predictor import add_extra_decodings  # here, because it imports torch
 
-            add_extra_decodings(record_path, {name: config.extra_decodings[name] for name in missing}, say)
+            add_extra_decodings(record_path, {name: config.extra_decodings[name] for name in missing})
             for line in _compared(config, read_record(record_path), folder):
-                say(line)
+                logger.info(line)
     else:
-        say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
+        logger.info(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
     chose = config.decoding.name == "auto" and "readings" in record.model
     if not chose and missing_decodings({"extra_decodings": {"own": decoded}}, {"own": asked}):
-        say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
+        logger.info(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
 
 

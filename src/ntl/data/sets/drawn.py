@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ntl.config.settings import Rule, setting, text_of
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Material, Row, TextDataset, numbered, rows
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 # Draws until a row counts as not to be found.
 TRIES = 10_000
@@ -57,11 +58,11 @@ class Generated(TextDataset):
     def draw(self, rng: random.Random, side: str, cell: Any) -> Row:
         """A row of this cell whose content is on this side (``side_of``)."""
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
         counts = {"train": self.train_rows, "validation": self.validation_rows}
         counts |= {split: self.test_rows * len(self.cells(split)) for split in self.test_splits}
-        log(f"{self.name}: computing {sum(counts.values()):,} rows")
+        logger.info(f"{self.name}: computing {sum(counts.values()):,} rows")
         return Material({split: numbered(split, self._rows(split, count), count) for split, count in counts.items()})
 
     def _rows(self, split: str, count: int) -> Iterator[Row]:

@@ -35,11 +35,12 @@ import numpy as np
 
 from ntl.config.settings import Rule, setting
 from ntl.data import raw
-from ntl.data.dataset import CODE, SEED, Log, Material, Row, TextDataset, numbered, rows, words
+from ntl.data.dataset import CODE, SEED, Material, Row, TextDataset, numbered, rows, words
 from ntl.data.prepared import Lines
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import data_roots, lock, make_once, scratch, sha256_of
+from ntl.system.messages import logger
 
 ORIGIN = raw.origin("deepmind")
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
@@ -92,18 +93,18 @@ class Texts(NamedTuple):
 
 
 def find_texts(
-    wanted: Mapping[str, int], data_dir: Path, log: Log, *, download: bool = True, allow_generation: bool = False
+    wanted: Mapping[str, int], data_dir: Path, *, download: bool = True, allow_generation: bool = False
 ) -> Texts:
     """The pairs of each wanted ``<regime>/<module>.txt``, at least as many as asked for.
 
     UserError for a damaged file and a generator that fails. Missing if the files are nowhere and cannot be generated
     here, or take hours to generate without ``allow_generation``.
     """
-    with lock(data_dir / ".mathematics_dataset.lock", log):
-        if found := _on_disk(wanted, data_dir, log):
+    with lock(data_dir / ".mathematics_dataset.lock", wait=True):
+        if found := _on_disk(wanted, data_dir):
             return found
-        has_release = download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir, log)
-        if has_release and (found := _on_disk(wanted, data_dir, log)):
+        has_release = download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir)
+        if has_release and (found := _on_disk(wanted, data_dir)):
             return found
         if (count := sum(wanted.values())) > GENERATED_UNASKED and not allow_generation:
             raise Missing(
@@ -111,23 +112,23 @@ def find_texts(
                 f"{' or '.join(map(str, data_roots(data_dir)))}: put {ORIGIN.home} there, or take fewer rows, or "
                 "set dataset.allow_generation=true, which takes hours."
             )
-        generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator", log)
-        return cast(Texts, _read("generator", data_dir / GENERATED_TREE, wanted, log))
+        generate(wanted, data_dir / GENERATED_TREE, data_dir / ".generator")
+        return cast(Texts, _read("generator", data_dir / GENERATED_TREE, wanted))
 
 
-def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
+def _on_disk(wanted: Mapping[str, int], data_dir: Path) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for (name, kind), folder in product(TREES.items(), folders):
-        found = _read(f"{kind} tree", folder / name, wanted, log)
+        found = _read(f"{kind} tree", folder / name, wanted)
         if not found and (archive := folder / f"{name}.tar.gz").is_file():
-            unpack(archive, data_dir / name, wanted, log)
-            found = _read(f"{kind} archive", data_dir / name, wanted, log)
+            unpack(archive, data_dir / name, wanted)
+            found = _read(f"{kind} archive", data_dir / name, wanted)
         if found:
             return found
-    return _read("generator", data_dir / GENERATED_TREE, wanted, log)
+    return _read("generator", data_dir / GENERATED_TREE, wanted)
 
 
-def _read(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
+def _read(kind: str, tree: Path, wanted: Mapping[str, int]) -> Texts | None:
     if not all((tree / name).is_file() for name in wanted):
         return None
     texts = Texts(kind, tree, {name: Lines(tree / name) for name in wanted})
@@ -135,16 +136,16 @@ def _read(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts |
         if len(lines) % 2 or not len(lines):
             raise UserError(f"{lines.path}:{len(lines)}: question without an answer; the file is truncated or damaged.")
         if len(lines) // 2 < wanted[name]:
-            log(f"{lines.path}: {len(lines) // 2} pairs, {wanted[name]} are wanted; looking further")
+            logger.info(f"{lines.path}: {len(lines) // 2} pairs, {wanted[name]} are wanted; looking further")
             return None
-    log(f"reading {tree}")
+    logger.info(f"reading {tree}")
     return texts
 
 
-def unpack(archive: Path, tree: Path, wanted: Collection[str], log: Log) -> None:
+def unpack(archive: Path, tree: Path, wanted: Collection[str]) -> None:
     """Take the wanted files out of a ``.tar.gz``, by their path below its top folder: none where it is damaged."""
-    log(f"unpacking {archive} (it is read through once)")
-    with one_line_errors("unpack into", tree), scratch(tree, log) as part:
+    logger.info(f"unpacking {archive} (it is read through once)")
+    with one_line_errors("unpack into", tree), scratch(tree) as part:
         found = []
         try:
             with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -162,7 +163,7 @@ def unpack(archive: Path, tree: Path, wanted: Collection[str], log: Log) -> None
             os.replace(part / str(number), path)
 
 
-def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log) -> None:
+def generate(wanted: Mapping[str, int], tree: Path, environment: Path) -> None:
     """Write each wanted ``<regime>/<module>.txt`` under ``tree``, unless it is there with enough pairs.
 
     A file takes its name only when it is whole. Missing when the generator cannot be had, UserError when it fails.
@@ -174,7 +175,7 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
             counts[name] = usual
 
     def install(new: Path) -> None:
-        log(f"installing {', '.join(PINS)} in {environment} (about 15 s)")
+        logger.info(f"installing {', '.join(PINS)} in {environment} (about 15 s)")
         options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
         if wrong := _run(["-m", "pip", "install", *options, "--target", str(new), *PINS]):
             raise Missing(
@@ -182,8 +183,8 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
                 f"put {ORIGIN.home} or its tree under the data folder, or in the one that NTL_DATA_DIR names, instead."
             )
 
-    make_once(environment, lambda: environment if environment.is_dir() else None, install, log, "write")
-    log(f"generating {sum(counts.values())} pairs with {PINS[0]}")
+    make_once(environment, lambda: environment if environment.is_dir() else None, install, "write")
+    logger.info(f"generating {sum(counts.values())} pairs with {PINS[0]}")
     with one_line_errors("write", tree):
         tree.mkdir(parents=True, exist_ok=True)
         if wrong := _run([str(WORKER), str(tree), json.dumps(counts)], PYTHONPATH=str(environment)):
@@ -221,7 +222,7 @@ class DeepMind(TextDataset):
     def fault(self, question: str, answer: str) -> tuple[int, str] | None:
         """What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason."""
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Rows from the first source that has all files; UserError names file and line of a wrong answer."""
         rows, held_out, test_rows = self.counts()
         wanted = dict[str, int]()
@@ -230,8 +231,8 @@ class DeepMind(TextDataset):
             names = self.test_files[split] if is_test else self.train_files
             wanted |= dict.fromkeys(names, test_rows if is_test else rows + held_out)
         consent = getattr(self, "allow_generation", False)
-        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=consent)
-        log(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
+        texts = find_texts(wanted, data_dir, download=download, allow_generation=consent)
+        logger.info(f"{self.name}: writing and checking {sum(wanted.values()):,} pairs")
         orders = dict[str, np.ndarray]()  # of the pairs of each training file, those that are used
         for stream, name in enumerate(self.train_files if self.train_files[0] in wanted else ()):
             order = np.random.default_rng([self.seed, stream]).permutation(len(texts.lines[name]) // 2)

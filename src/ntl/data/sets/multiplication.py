@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from ntl.config.settings import Rule, setting
-from ntl.data.dataset import SEED, Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import SEED, Material, Row, TextDataset, numbered, rows
 from ntl.data.sets.drawn import above
+from ntl.system.messages import logger
 
 Cell = tuple[int, int]
 
@@ -76,9 +77,9 @@ class Multiplication(TextDataset):
     def test_splits(self) -> tuple[str, ...]:
         return ("test",) if self.exhaustive_digits else ("interpolate", "extrapolate")
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         splits, of_pairs = {}, split_every_pair if self.exhaustive_digits else draw_splits
-        log(f"multiplication: computing {self.train_rows} training rows")
+        logger.info(f"multiplication: computing {self.train_rows} training rows")
         for split, pairs in of_pairs(self).items():
             # Products are Python ints, as ten digits by ten pass int64.
             groups = ((a, b, f"{len(str(a))}x{len(str(b))}") for a, b in pairs.tolist())

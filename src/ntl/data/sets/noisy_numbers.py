@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ntl.config.settings import Rule, setting
-from ntl.data.dataset import SEED, Log, Material, TextDataset, numbered, rows
+from ntl.data.dataset import SEED, Material, TextDataset, numbered, rows
+from ntl.system.messages import logger
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
 A_VALUES, DIGITS = 90, 10
@@ -46,10 +47,10 @@ class NoisyNumbers(TextDataset):
             line = f"there are {PROMPTS} questions, and at most {PROMPTS // 2} are held out."
             yield ".test_rows .validation_rows", line
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
         held_out = self.test_rows + self.validation_rows
-        log(f"noisy_numbers: computing {self.train_rows + held_out} rows")
+        logger.info(f"noisy_numbers: computing {self.train_rows + held_out} rows")
         order = np.random.default_rng([self.seed, 0]).permutation(PROMPTS)
         rest = order[held_out:]
         drawn = np.random.default_rng([self.seed, 1]).integers(len(rest), size=self.train_rows)

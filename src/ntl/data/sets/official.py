@@ -18,8 +18,9 @@ from typing import Any, ClassVar, cast
 
 from ntl.config.settings import setting
 from ntl.data import raw
-from ntl.data.dataset import Log, Material, Row, TextDataset, rows
+from ntl.data.dataset import Material, Row, TextDataset, rows
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 Pair = tuple[str, str]
 GSM8K_SPLIT = Path(__file__).parents[1] / "gsm8k_split.json"
@@ -64,10 +65,10 @@ class GSM8K(TextDataset):
     paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
     test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         chosen, pairs = json.loads(GSM8K_SPLIT.read_bytes()), dict[str, list[Pair]]()
         for split in self.wanted:
-            lines = self.read("test" if split == "test" else "train", data_dir, log, download).splitlines()
+            lines = self.read("test" if split == "test" else "train", data_dir, download).splitlines()
             rows = [(row["question"], row["answer"]) for row in map(json.loads, lines)]
             indices = chosen.get(split, range(len(rows))[: self.test_rows or None])
             pairs[split] = [rows[index] for index in indices]
@@ -121,13 +122,13 @@ class RJokes(TextDataset):
     train_rows: int = rows(0, "Train on the first so many rows; 0: on all.", min=0)
     test_rows: int = rows(0, "Test on the first so many rows; 0: on all.", min=0)
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Rows in the order of the files."""
         remarks: dict[str, Any] = {}
         names = ("validation", "test") if self.allow_dev_training else self.wanted[::-1]
         pairs = dict[str, list[Pair]]()  # joke as written, and score
         for name in names:
-            text = self.read(name, data_dir, log, download).decode().removesuffix("\n")
+            text = self.read(name, data_dir, download).decode().removesuffix("\n")
             lines = (line.partition("\t") for line in text.split("\n"))
             pairs[name] = [(joke, score) for score, _, joke in lines]
         if self.allow_dev_training:
@@ -179,14 +180,14 @@ class MultiRC(TextDataset):
     paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
     test_rows: int = rows(0, "Validate, and so test, on the first so many rows; 0: on all.", min=0)
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         rows, dropped = {}, {}
         for split in self.wanted:
-            pairs = list(_passages(self.read(split, data_dir, log, download), strip=not self.paper_compat))
+            pairs = list(_passages(self.read(split, data_dir, download), strip=not self.paper_compat))
             rows[split] = [pair for pair in pairs if pair[1] or self.paper_compat]
             if left_out := len(pairs) - len(rows[split]):
                 dropped[split] = left_out
-                log(f"{self.name}: {left_out} of {len(pairs)} {split} questions have no right option: left out")
+                logger.info(f"{self.name}: {left_out} of {len(pairs)} {split} questions have no right option: left out")
         rows["validation"] = rows["validation"][: self.test_rows or None]
         return self.official(rows, dropped=dropped)
 
@@ -233,9 +234,9 @@ class Packaged(TextDataset):
     def found_in(self, package: bytes) -> list[Found]:
         """The rows of the file, each behind its key."""
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Rows in the order of the file."""
-        found = self.found_in(self.read("train", data_dir, log, download))
+        found = self.found_in(self.read("train", data_dir, download))
         counts = {"test": self.test_rows, "validation": self.validation_rows}
         chosen = shared_out([key for key, _ in found], counts, self.seed)
         rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.all_splits}

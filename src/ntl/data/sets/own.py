@@ -21,10 +21,11 @@ from ntl.config.folders import check_plain
 from ntl.config.identity import find_file
 from ntl.config.model import HUB_ID
 from ntl.config.settings import Rule, nearest, setting, shorten
-from ntl.data.dataset import Log, Material, Row, TextDataset, numbered, rows
+from ntl.data.dataset import Material, Row, TextDataset, numbered, rows
 from ntl.data.tables import SUFFIXES, Table, hub_tables, open_tables, suffix_of
 from ntl.data.weights import checked
 from ntl.system.errors import UserError
+from ntl.system.messages import logger
 
 PLAIN_TEXT = (".txt", ".md")
 # What `save_to_disk` of datasets writes for several splits, and for one.
@@ -95,9 +96,9 @@ class Own(TextDataset):
         """Text whose licence is unknown is not published."""
         return bool(self.licence)
 
-    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+    def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """The rows in the order of their files."""
-        tables, fields = self._tables(data_dir, log), Counter[str]()
+        tables, fields = self._tables(data_dir), Counter[str]()
         pools = {split: self._read(table, fields) for split, table in tables.items()}
         warnings = [*self.finish(pools), *self._overlaps(pools)]
         if unread := {name: count for name, count in fields.items() if name != self.weight}:
@@ -142,11 +143,11 @@ class Own(TextDataset):
         """As ``open_tables``."""
         return open_tables(path, self.columns, header=self.header, cells=self.cells)
 
-    def _tables(self, data_dir: Path, log: Log) -> dict[str, Table]:
+    def _tables(self, data_dir: Path) -> dict[str, Table]:
         """Split -> the table that it is read from; train at least."""
         tables = dict[str, Table]()
         for split, path in self.paths.items():
-            log(f"reading {path}")
+            logger.info(f"reading {path}")
             if is_on_hub(path, data_dir):
                 found = hub_tables(path, self.config_name, self.columns)
             else:
@@ -158,7 +159,9 @@ class Own(TextDataset):
             if split == "train":
                 tables |= {other: found[other] for other in self.all_splits if other in found}
                 if unread := [other for other in found if other not in ("", *self.all_splits)]:
-                    log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
+                    logger.warning(
+                        f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are."
+                    )
         return tables
 
     def _read(self, table: Table, fields: Counter[str]) -> list[Told]:
