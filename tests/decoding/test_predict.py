@@ -4,6 +4,7 @@ import json
 import math
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,12 +185,18 @@ def test_an_interval_is_printed_with_its_level() -> None:
     assert script["as_text"](answer) == "what?\n  40, central 95% in [0, 465061]"
 
 
+def unit(calibration: dict[str, Any], row: dict[str, Any]) -> float:
+    """What the error of an answer is divided by: 1, or its spread within the limits."""
+    least = calibration["least_spread"]
+    return min(max(row["sd"], least), calibration["most_spread"]) if least else 1.0
+
+
 def held(folder: Path, name: str, level: float) -> tuple[float, float, float]:
     """Coverage and width of the intervals of a predictions file, and the quantile of its validation scores."""
     header, rows = read_predictions(folder / name)
     scores = [math.inf if score is None else score for score in header["calibration"]["scores"]]
-    quantile, least = conformal_quantile(scores, level), header["calibration"]["least_spread"]
-    half = [quantile * (max(row["sd"], least) if least else 1) for row in rows]
+    quantile = conformal_quantile(scores, level)
+    half = [quantile * unit(header["calibration"], row) for row in rows]
     errors = [abs(float(row["prediction"]) - float(row["answer"])) for row in rows]
     covered = [error <= each * (1 + 1e-12) for error, each in zip(errors, half, strict=True)]
     return sum(covered) / len(covered), 2 * sum(half) / len(half), quantile
@@ -222,10 +229,11 @@ def test_intervals_of_answers_are_those_that_are_scored(
         assert [metrics["test/coverage_90"], metrics["test/width_90"]] == pytest.approx(expected[:2])
         (line,) = asked(question, "--interval", "0.8", *words, model=folder)
         low, high = line["interval"]
-        unit = max(line["sd"], 0.01) if words else 1
+        stored = read_predictions(folder / name)[0]["calibration"]
+        assert stored["least_spread"] == (0.01 if words else None)
         assert line["level"] == 0.8
         assert (low + high) / 2 == pytest.approx(float(line["answer"]))
-        assert high - low == pytest.approx(2 * held(folder, name, 0.8)[2] * unit)
+        assert high - low == pytest.approx(2 * held(folder, name, 0.8)[2] * unit(stored, line))
     assert (
         read_predictions(folder / "predictions-greedy-1.jsonl")[1] == read_predictions(folder / "predictions.jsonl")[1]
     )
