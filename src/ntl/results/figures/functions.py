@@ -16,7 +16,6 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
 from ntl.config.folders import CONFIG_DIR, read_yaml
-from ntl.evaluation.metrics import metric_of
 from ntl.results.effects import Outcome
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
@@ -248,8 +247,7 @@ def gains(source: Source, whose: Whose) -> Drawn:
             place, effect = number + 0.8 * ((at + 0.5) / len(cells) - 0.5), cast("Any", cell.effect)
             colour, marker = (THEIRS, "s") if cell.scale in ("real", "paper") else (OURS, "o")
             values = effect.column.better.value * effect.summary.mean, *effect.gain
-            is_log = effect.ratio or metric_of(effect.column.metric).unit == "log points"
-            unit = 0.0 if is_log else 100 * cell.band / effect.band if effect.band else math.inf
+            unit = 0.0 if effect.is_log else 100 * cell.band / effect.band if effect.band else math.inf
             mean, *ends = (unit * value if unit else -100 * math.expm1(-value) for value in values)
             inside = np.clip(ends, -EDGE, EDGE)
             axes.plot(inside, [place, place], "-", color=colour, linewidth=1.2)
