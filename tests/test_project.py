@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2698, "objectives": 1229, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3806},
-    **{"training": 1792, "decoding": 2464, "runs": 475, "evaluation": 1463, "results": 2817, "launch": 1141},
+    **{"training": 1792, "decoding": 2465, "runs": 475, "evaluation": 1463, "results": 2817, "launch": 1141},
     **{"benchmarks": 511, "config": 2287, "system": 623},
 }
 MAX_FILES = 148

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ntl.decoding import predictions
-from ntl.decoding.predictor import predict
+from ntl.decoding.predictor import predict, run_config
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.evaluation.interval import conformal_quantile
 from ntl.results import read_record
@@ -132,7 +132,9 @@ OTHER += ["dataset.test_rows_per_cell=2", "decoding.max_new_tokens=6"]
 
 
 @pytest.mark.slow
-def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_decoding_or_data_set_has_a_file_of_its_own(
+    finished: Path, prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
     def decoded(*words: str) -> Path:
         return predict(finished, words, say=[].append)
 
@@ -149,6 +151,12 @@ def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, caps
     header, rows = read_predictions(other)
     assert other.name.startswith("predictions-greedy-1-max_new_tokens=6-multiplication-")
     assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
+    # Intervals that follow a spread have their largest one of that data's training answers.
+    by_number = ["decoding=expectation", "decoding.num_beams=2", "decoding.splits=[interpolate]"]
+    stored = read_predictions(decoded(*OTHER, *by_number, "decoding.interval_rows=15"))[0]["calibration"]
+    lines = (prepared(run_config(finished, OTHER)) / "train.jsonl").read_text().splitlines()
+    answers = [float(json.loads(line)["answer"]) for line in lines]
+    assert stored["most_spread"] == (max(answers) - min(answers)) / 2
     assert {path: path.read_bytes() for path in before} == before
 
 
