@@ -20,11 +20,11 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2681, "objectives": 1203, "numbers": 820, "tokenizers": 709, "models": 1084, "data": 3770},
-    **{"training": 1792, "decoding": 2451, "runs": 475, "evaluation": 1448, "results": 2794, "launch": 1141},
-    **{"benchmarks": 510, "config": 2287, "system": 623},
+    **{"losses": 2681, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1088, "data": 3773},
+    **{"training": 1800, "decoding": 2459, "runs": 468, "evaluation": 1461, "results": 2817, "launch": 1154},
+    **{"benchmarks": 510, "config": 2291, "system": 664},
 }
-MAX_FILES = 144
+MAX_FILES = 145
 # What a recipe of docs/extending.md adds to a package, and all of them together in files, passes `make check`.
 RECIPE_LINES, RECIPE_FILES = 40, 4
 # Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.

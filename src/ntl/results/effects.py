@@ -105,13 +105,14 @@ class Outcome(Enum):
 class Effect:
     """The effects of the seeds that both rows have: log ratios for ``ratio``, else differences; other minus base.
 
-    ``band`` is the smallest effect that matters, on the same scale.
+    ``band`` is the smallest effect that matters, on the same scale. ``is_log``: they are of logarithms, as ratios are.
     """
 
     column: ColumnSpec
     summary: Summary
     ratio: bool
     band: float
+    is_log: bool
 
     @property
     def gain(self) -> tuple[float, float] | None:
@@ -190,8 +191,8 @@ def effect(
     makes the whole effect undefined, since leaving it out would compare only the seeds on which a row did well. An
     error of 0 has no logarithm, and is undefined, too. What is in log points is a logarithm already.
     """
-    logged = metric_of(column.metric).unit == "log points"
-    ratio = column.better is Better.lower and not logged
+    in_logs = metric_of(column.metric).unit == "log points"
+    ratio = column.better is Better.lower and not in_logs
     sides = (base, other, *less)
 
     def mean(side: Groups, seed: int) -> float | None:
@@ -206,8 +207,8 @@ def effect(
     summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows])
     if summary.undefined:
         summary = Summary(undefined=summary.undefined)
-    rates = [abs(row[0]) for row in rows if row]
-    return Effect(column, summary, ratio, math.log1p(band) if ratio or logged else band * fmean(rates or [0.0]))
+    rates, is_log = [abs(row[0]) for row in rows if row], ratio or in_logs
+    return Effect(column, summary, ratio, math.log1p(band) if is_log else band * fmean(rates or [0.0]), is_log)
 
 
 def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:

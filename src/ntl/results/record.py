@@ -292,14 +292,6 @@ def pack_errors(errors: np.ndarray) -> str:
     )
 
 
-def unpack_errors(text: str) -> np.ndarray:
-    """The ``(N,)`` float32 errors of :func:`pack_errors`. ValueError for another text."""
-    count, *planes = text.split(":")
-    raw = b"".join(zlib.decompress(base64.b85decode(plane), -15) for plane in planes)
-    halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, int(count)).T.copy().view("<u2").reshape(-1)
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
 def unpack_bits(text: str, count: int) -> np.ndarray:
     """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
     mark, _, packed = text.partition(":")

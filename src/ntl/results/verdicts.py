@@ -175,7 +175,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     ratios = [each / over for each, over in zip(ratios, (by, most, least), strict=True)]
     ratio, low, high = map(math.log, ratios)
     time = specs.ColumnSpec("validation/loss", "time")  # any metric of which less is better
-    found = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND))
+    found = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND), True)
     said = "{:.2f} [{:.2f}, {:.2f}] times {}".format(*ratios, cell.against)
     place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {rounds:.0f} timings"
     return Cell(claim, cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)

@@ -25,7 +25,7 @@ from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.decoding.predictions import described
 from ntl.evaluation import Scores
-from ntl.evaluation.metrics import RIDGE
+from ntl.evaluation.metrics import CONSTANTS, RIDGE
 from ntl.losses.sums import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, thin_curve
@@ -237,7 +237,7 @@ def summary(record: RunRecord, rule: str = "") -> list[str]:
     for split in record.ids_sha256:
         scores = [part for name in SUMMARY for part in shown(f"{split}/{name}{rule}", f"{name} {{}}")]
         lines.append(f"{split}: {', '.join(scores)}")
-        for of, references in {"constant answers": ("mean", "median", "mode"), "linear model": (RIDGE,)}.items():
+        for of, references in {"constant answers": CONSTANTS, "linear model": (RIDGE,)}.items():
             pairs = [(name, reference) for name in ("rmse", "mae") for reference in references]
             if known := [part for n, r in pairs for part in shown(f"{split}/{n}:{r}", f"{n} {{}} ({r})")]:
                 lines.append(f"{split}, {of}: {', '.join(known)}")

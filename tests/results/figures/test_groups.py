@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
+from ntl.results.figures.draw import NoRuns
 
 
 def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -> None:
@@ -17,6 +18,8 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -
         return tiny_record(loss, seed, groups=groups)
 
     records = [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ce", 3, None), record("ntl_was", 1, 0.5)]
+    with pytest.raises(NoRuns):  # the title compares them
+        draw("figureA1", records[:3])
     figure, words = draw("figureA1", records)
     inside, outside = figure.axes
     assert [label.get_text() for label in inside.get_yticklabels()] == ["algebra: linear", "numbers: round"]
@@ -26,7 +29,8 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -
     assert inside.get_xlim() == outside.get_xlim()
     assert outside.get_xlim()[0] < 0 < 90 < outside.get_xlim()[1]
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
-    assert words["seeds"] == "1 to 3 seeds"
+    # Of rounding 50 and not 30%, of the other modules the same.
+    assert words == {"seeds": "1 to 3 seeds", "modules": 3, "more": 1, "less": 0, "most": "90"}
 
 
 def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> None:
@@ -34,7 +38,7 @@ def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> No
 
     def record(loss: str, seed: int, value: float):
         inside = {"1x1": {"mape": value}, "2x1": {"mape": 20.0}}
-        beyond = {"1x3": {"mape": 5e6}, "3x1": {"mape": None}}
+        beyond = {"1x3": {"mape": 5e6 if loss == "ce" else 61.9}, "3x1": {"mape": None}}
         return tiny_record(loss, seed, groups={"interpolate": inside, "extrapolate": beyond})
 
     records = [record("ce", seed, value) for seed, value in enumerate([8.0, 10.2, 1e9], 1)]
@@ -46,7 +50,7 @@ def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> No
     assert [text.get_text() for text in first.texts] == ["10", ">999", "20"]
     assert (first.patches[0].get_width(), first.patches[0].get_height()) == (2, 2)
     assert [first.get_title(), second.get_title()] == ["CE", "NTL-WAS"]
-    assert words == {"seeds": "1 to 3 seeds"}
+    assert words == {"seeds": "1 to 3 seeds", "less": 1, "pairs": 2, "least": 61}
 
 
 def calibrated(*rows: tuple[int, float]) -> dict[str, Any]:
@@ -59,12 +63,13 @@ def calibrated(*rows: tuple[int, float]) -> dict[str, Any]:
 
 
 def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_path: Path) -> None:
-    records = [tiny_record("ce", seed) for seed in (1, 2, 3)]
+    records = [*(tiny_record("ce", seed) for seed in (1, 2, 3)), tiny_record("ntl_was", 1)]
     file = tmp_path / "benchmarks" / "calibration_tiny.json"
     file.parent.mkdir()
     with pytest.raises(UserError, match=r"cannot read .*calibration_tiny.json"):
         draw("figureA4", records, tmp_path)
-    file.write_text(json.dumps({records[0].id: calibrated((4, 0.2)), records[1].id: calibrated((4, 0.4), (5, 0.5))}))
+    known = [calibrated((4, 0.2)), calibrated((4, 0.4), (5, 0.5)), None, calibrated((4, 0.3), (5, 0.4))]
+    file.write_text(json.dumps({run.id: of for run, of in zip(records, known, strict=True) if of}))
     (tmp_path / "benchmarks" / "calibration_hour.json").write_text("{}")
     figure, words = draw("figureA4", records, tmp_path)
     image = figure.axes[0].images[0]
@@ -72,4 +77,5 @@ def test_probabilities_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_p
     np.testing.assert_allclose(shown[4], [30, 0, 0, 0, 70, 0, 0, 0, 0, 0])
     assert np.isnan(shown[5]).all()  # one of the two seeds does not know it
     assert image.get_clim() == (0, 70)
-    assert words["seeds"] == "2 seeds"
+    tasks = ("noisy numbers", "multiplication")
+    assert words == {"seeds": "1 to 2 seeds", "right": ", ".join(f"65% (CE: 70%) on {task}" for task in tasks)}

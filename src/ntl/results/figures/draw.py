@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -41,7 +42,7 @@ NO_METADATA = {
 }
 THREE = ("CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3")  # rows of most tables
 Runs = Mapping[str, Mapping[int, RunRecord]]  # loss -> seed -> record
-Drawn = tuple[Figure, dict[str, str]]  # a figure, and what its caption in config/figures.md has in braces
+Drawn = tuple[Figure, dict[str, Any]]  # a figure, and what its title and caption in config/figures.md have in braces
 
 
 class NoRuns(Exception):
@@ -78,6 +79,13 @@ class Source:
             return pd.read_csv(self.results / name, comment="#")
 
 
+def compared(of_losses: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What CE and NTL-WAS have, which a title compares. NoRuns: one of them has none."""
+    if not {"ce", "ntl_was"} <= of_losses.keys():
+        raise NoRuns
+    return of_losses["ce"], of_losses["ntl_was"]
+
+
 def seeds_of(runs: Runs) -> str:
     return seeds_text([*map(len, runs.values())])
 
@@ -91,6 +99,13 @@ def panels(width: float, height: float, columns: int, rows: int = 1, **options: 
     """A figure of ``width`` × ``height`` inches, and its panels row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def set_title(figure: Figure, title: str) -> None:
+    """Above all panels, which keep their size; "" for none."""
+    if lines := wrap(title, int(13.5 * figure.get_figwidth())):
+        figure.set_figheight(figure.get_figheight() + 0.17 * len(lines))
+        figure.suptitle("\n".join(lines), x=0.01, ha="left")
 
 
 def name_rows(axes: Axes, names: list[str], top: float = -0.5) -> None:
