@@ -17,11 +17,11 @@ from ntl.system.errors import needs
 
 def references(train: Path, validation: Path, questions: Sequence[str]) -> dict[str, list[str]]:
     """What ridge regression, unless its fit overflows, and constants answer to these questions."""
-    rows, found = list[Any]([Rows(train), Rows(validation)]), dict[str, list[str]]()
+    rows, answers = list[Any]([Rows(train), Rows(validation)]), dict[str, list[str]]()
     with suppress(ValueError):
-        found[RIDGE] = Ridge(rows[0], rows[1]).answers(questions)
+        answers[RIDGE] = Ridge(rows[0], rows[1]).answers(questions)
     constants = constant_baselines([row["answer"] for row in rows[0]])
-    return found | {f"constant ({name})": [constants[name]] * len(questions) for name in ("median", "mean")}
+    return answers | {f"constant ({name})": [constants[name]] * len(questions) for name in ("median", "mean")}
 
 
 def compare(
@@ -43,9 +43,9 @@ def compare(
         from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
     metrics: dict[str, Any] = {"MAE": mean_absolute_error, "RMSE": root_mean_squared_error, "R2": r2_score}
     if powers:
-        metrics["powers of ten"] = lambda y, given: np.abs(np.log10(given / y)).mean()
-    scores = {name: {each: float(of(y, given)) for each, of in metrics.items()} for name, given in predicted.items()}
-    covered = {each: float(((low <= y) & (y <= high)).mean()) for each, (low, high) in ends.items()}
+        metrics["powers of ten"] = lambda y, p: np.abs(np.log10(p / y)).mean()
+    scores = {name: {metric: float(score(y, p)) for metric, score in metrics.items()} for name, p in predicted.items()}
+    covered = {nominal: float(((low <= y) & (y <= high)).mean()) for nominal, (low, high) in ends.items()}
     if ends:
         scores[chosen] |= {"coverage": covered[level], "width": float(np.mean(ends[level][1] - ends[level][0]))}
     table = pd.DataFrame(scores).T.rename(index={chosen: f"{chosen} (chosen)"})

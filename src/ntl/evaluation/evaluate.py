@@ -49,8 +49,8 @@ def _print_tables(metrics: Mapping[str, float], rule: str) -> None:
     shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
         names = (name.partition("/")[2] for name in metrics if name.startswith(f"{split}/"))
-        known = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
-        rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}", "")) for suffix in shown)] for name in known)
+        stems = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
+        rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}", "")) for suffix in shown)] for name in stems)
         _print_table(split, ["metric", *(suffix or "default" for suffix in shown)], rows, left=1)
     if any("/misread@paper" in name for name in metrics):
         print("misread: the share of right answers that the rule reads as other numbers, as 234 for 1,234")
@@ -81,9 +81,9 @@ def print_worst(path: Path, count: int, files: Any = None, *, as_json: bool = Fa
     if as_json:
         print(json.dumps(worst, indent=1))
         return
-    for split, found in worst.items():
-        errors = ("-" if row["error"] is None else f"{float(row['error']):.6g}" for row in found)
-        rows = ([row[name] for name in TOLD] + [error] for row, error in zip(found, errors, strict=True))
+    for split, answers in worst.items():
+        errors = ("-" if row["error"] is None else f"{float(row['error']):.6g}" for row in answers)
+        rows = ([row[name] for name in TOLD] + [error] for row, error in zip(answers, errors, strict=True))
         _print_table(f"{split}, the worst", [*TOLD, "error"], rows, left=3)
 
 
@@ -111,14 +111,14 @@ def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[s
         for name, order in orders.items()
     }
     asked = _questions(
-        path.parent, files, [row for part in chosen.values() for found in part.values() for row in found]
+        path.parent, files, [row for part in chosen.values() for answers in part.values() for row in answers]
     )
 
     def told(row: Row) -> Row:
         row = {**row, "question": asked[row["split"], row["id"]]}
         return {name: row[name] for name in TOLD} | {"error": json_value(row["error"])}
 
-    return {name: {split: [*map(told, found)] for split, found in part.items()} for name, part in chosen.items()}
+    return {name: {split: [*map(told, answers)] for split, answers in part.items()} for name, part in chosen.items()}
 
 
 def _of_numbers(rows: list[Row]) -> list[float | None]:
@@ -151,7 +151,7 @@ def _questions(folder: Path, files: Any, answers: Sequence[Row]) -> dict[tuple[s
     prepared.prepare(download=False)
     wanted = {(row["split"], row["id"]): row["answer"] for row in answers}
     rows = ((split, row) for split in {split for split, _ in wanted} for row in prepared.rows(split))
-    found = {key: row["question"] for split, row in rows if wanted.get(key := (split, row["id"])) == row["answer"]}
-    if lost := sorted(wanted.keys() - found.keys()):
+    questions = {key: row["question"] for split, row in rows if wanted.get(key := (split, row["id"])) == row["answer"]}
+    if lost := sorted(wanted.keys() - questions.keys()):
         raise UserError(f"{folder}: no questions: {lost[0][1]} is not of the {lost[0][0]} questions of this run")
-    return found
+    return questions

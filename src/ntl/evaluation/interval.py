@@ -70,8 +70,8 @@ def largest_spread(answers: Iterable[Decimal | None], least: float) -> float | N
 
     No distribution on that range has a larger standard deviation (Popoviciu's inequality).
     """
-    known = [float(answer) for answer in answers if answer is not None]
-    half = max(known) / 2 - min(known) / 2 if known else 0.0
+    values = [float(answer) for answer in answers if answer is not None]
+    half = max(values) / 2 - min(values) / 2 if values else 0.0
     return max(half, least) if 0 < half < math.inf else None
 
 

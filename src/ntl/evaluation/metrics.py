@@ -154,5 +154,5 @@ def metric_of(key: str) -> Metric:
 
     UserError as of ``find_metric``.
     """
-    found = _NAME.fullmatch(name := key.partition("/")[2])
-    return find_metric(found["name"] if found else name)
+    match = _NAME.fullmatch(name := key.partition("/")[2])
+    return find_metric(match["name"] if match else name)

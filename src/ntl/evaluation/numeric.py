@@ -65,7 +65,7 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
         relative = np.where(valid, pairs.relative, 100.0)
         clipped, of_nonzero = np.minimum(relative, 100.0), relative[nonzero]
         mse = _mean(good.error**2)
-        found = {
+        scores = {
             "mae": _mean(good.error),
             "mse": mse,
             "rmse": math.sqrt(mse),
@@ -82,7 +82,7 @@ def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | 
             "log_ape": _mean(np.log1p(of_nonzero)),
             "count": float(len(valid)),
         }
-        return {each.name: _mean(each.values(pairs)) if each.values else found[each.name] for each in NUMBER}
+        return {metric.name: _mean(metric.values(pairs)) if metric.values else scores[metric.name] for metric in NUMBER}
 
 
 def list_metrics(predictions: Sequence[str], answers: Sequence[str]) -> tuple[dict[str, float], NDArray[np.bool_]]:
@@ -96,12 +96,12 @@ def list_metrics(predictions: Sequence[str], answers: Sequence[str]) -> tuple[di
     """
     lists = [*zip(map(read_list, predictions), map(read_list, answers), strict=True)]
     valid, pairs = np.zeros(len(lists), dtype=bool), list[tuple[int, int, Decimal | None, Decimal]]()
-    for row, (given, known) in enumerate(lists):
-        if known is None:
+    for row, (prediction, answer) in enumerate(lists):
+        if answer is None:
             raise ValueError(f"an answer is no list of numbers: {answers[row]!r}")
-        valid[row] = given is not None and given.keys() == known.keys()
-        found = given if given and valid[row] else {}
-        pairs += [(row, at, found.get(name), value) for at, (name, value) in enumerate(known.items(), 1)]
+        valid[row] = prediction is not None and prediction.keys() == answer.keys()
+        predicted = prediction if prediction and valid[row] else {}
+        pairs += [(row, at, predicted.get(name), value) for at, (name, value) in enumerate(answer.items(), 1)]
     rows, positions, numbers, values = map(list, zip(*pairs, strict=True)) if pairs else ([], [], [], [])
     compared, place = compare_exactly(numbers, values), np.array(positions)
     correct = np.bincount(np.array(rows, dtype=np.intp), weights=~compared.correct, minlength=len(lists)) == 0
@@ -122,7 +122,7 @@ def _r2(error: NDArray, answer: NDArray, prediction: Sequence[Any] | NDArray = (
     if answer.dtype == object:
         deviations, unit = _centered(answer)
         differences = (WIDE.subtract(p, a) for p, a in zip(prediction, answer, strict=True))
-        error = np.array([float(WIDE.divide(each, unit)) for each in differences])
+        error = np.array([float(WIDE.divide(difference, unit)) for difference in differences])
     else:
         deviations = answer - answer.mean()
     return float(1 - np.sum(error**2) / np.sum(deviations**2))
@@ -134,7 +134,7 @@ def _centered(values: NDArray) -> tuple[NDArray, Decimal]:
     mean = WIDE.divide(reduce(WIDE.add, gaps), Decimal(len(gaps)))
     deviations = [WIDE.subtract(gap, mean) for gap in gaps]
     largest = max(map(abs, deviations))
-    return np.array([float(WIDE.divide(each, largest)) for each in deviations]), largest
+    return np.array([float(WIDE.divide(deviation, largest)) for deviation in deviations]), largest
 
 
 def _pearson(x: NDArray, y: NDArray, short: float) -> float:

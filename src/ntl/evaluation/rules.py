@@ -67,8 +67,8 @@ def get_rule(name: str) -> AnswerRule:
     """The rule of that name; options follow it, as in "default+magnitudes+percent". ValueError names what exists."""
     rule, *options = name.split("+")
     if rule not in RULES or not {*RULE_OPTIONS}.issuperset(options) or (options and rule != "default"):
-        known = f"{', '.join(RULES)}; default may be followed by +{' and +'.join(RULE_OPTIONS)}"
-        raise ValueError(f"unknown answer rule {name!r}: choose one of {known}")
+        choices = f"{', '.join(RULES)}; default may be followed by +{' and +'.join(RULE_OPTIONS)}"
+        raise ValueError(f"unknown answer rule {name!r}: choose one of {choices}")
     if not options:
         return RULES[rule]
     return RULES[rule]._replace(name=name, extract=partial(find_answer, **dict.fromkeys(options, True)))

@@ -93,8 +93,8 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
         if malformed := _whole_column(mine, "malformed"):
             metrics["malformed"] = fmean(count > 0 for count in malformed)
         for column in ("covered", "represented"):
-            if found := _whole_column(mine, column):
-                metrics[column] = fmean(found)
+            if values := _whole_column(mine, column):
+                metrics[column] = fmean(values)
         if counted := _whole_column(mine, "speculation"):
             metrics |= speculation_metrics(counted)
         if header["metrics"] == "likelihood":
@@ -102,8 +102,8 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
             metrics |= likelihood_metrics(mine, size, digits=digits)
         else:
             score = {"number": _score_numbers, "numbers": _score_lists, "text": _score_texts}[header["metrics"]]
-            found, correct, groups, errors = score(mine, header, f"{path}: {name}", rules)
-            metrics, scores.correct[name] = metrics | found, correct
+            answer_metrics, correct, groups, errors = score(mine, header, f"{path}: {name}", rules)
+            metrics, scores.correct[name] = metrics | answer_metrics, correct
             if errors is not None:
                 kept = sorted(sorted(range(len(mine)), key=lambda index: sample_key(mine[index]["id"]))[:ERRORS])
                 scores.errors[name] = errors[kept]
@@ -123,7 +123,7 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     tokens, forwards = (sum(row[name] for row in rows) for name in ("tokens", "forwards"))
     verified, kept = forwards - len(rows), zip(*(row["accepted"] for row in rows), strict=False)
     shares = {
-        f"accepted/head{head}": sum(each) / verified if verified else math.nan for head, each in enumerate(kept, 2)
+        f"accepted/head{head}": sum(counts) / verified if verified else math.nan for head, counts in enumerate(kept, 2)
     }
     return {"tokens_per_forward": tokens / forwards, **shares}
 
@@ -160,17 +160,17 @@ def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence
     constants = {f":{name}": Decimal(text) for name, text in header["baselines"].items()}
     references: dict[str, list[Decimal]] = {suffix: [value] * len(rows) for suffix, value in constants.items()}
     references |= {f":{key}": numbers(key) for key in (SHORTCUT, RIDGE) if _whole_column(rows, key)}
-    for suffix, given in references.items():
-        add(pair_metrics(_RULE.compare(given, answers), _RULE, groups), suffix, CONSTANT_METRICS)
+    for suffix, values in references.items():
+        add(pair_metrics(_RULE.compare(values, answers), _RULE, groups), suffix, CONSTANT_METRICS)
     if taken := references.get(f":{SHORTCUT}"):
         wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
         metrics |= {"wrong_as_shortcut": fmean(wrong)} if wrong else {}
     if scored := [row["crps"] for row in rows if "crps" in row]:
         metrics["crps"] = fmean(scored)
-    if known := [row for row in rows if "truth" in row]:
-        truths = numbers("truth", rows=known)
-        given = {"": [_RULE.extract(row["prediction"]) for row in known]}
-        for suffix, values in (given | {suffix: [value] * len(known) for suffix, value in constants.items()}).items():
+    if noisy := [row for row in rows if "truth" in row]:
+        truths = numbers("truth", rows=noisy)
+        ours = {"": [_RULE.extract(row["prediction"]) for row in noisy]}
+        for suffix, values in (ours | {suffix: [value] * len(noisy) for suffix, value in constants.items()}).items():
             add(pair_metrics(_RULE.compare(values, truths), _RULE), f"_truth{suffix}", TRUTH_METRICS)
     of_groups = {group: pair_metrics(pairs.take(mine), _RULE) for group, mine in _members(rows)}
     groups_of = {group: {name: of[name] for name in GROUP_METRICS} for group, of in of_groups.items()}
@@ -188,9 +188,9 @@ def _score_texts(rows: Sequence[Row], *_: Any) -> Found:
     predictions, answers = ([row[name] for row in rows] for name in ("prediction", "answer"))
     counts, metrics = list(map(TokenCounts, *(_whole_column(rows, name) for name in TOKENS))), {}
     for rule in TEXT_RULES:
-        found = text_metrics(predictions, answers, rule=rule)
-        found |= {"token_accuracy": token_accuracy(counts, rule=rule)} if counts else {}
-        metrics |= {f"{name}{_suffix(rule)}": value for name, value in found.items()}
+        scores = text_metrics(predictions, answers, rule=rule)
+        scores |= {"token_accuracy": token_accuracy(counts, rule=rule)} if counts else {}
+        metrics |= {f"{name}{_suffix(rule)}": value for name, value in scores.items()}
     matches = np.array(exact_matches(predictions, answers))
     of_groups = {group: matches[mine] for group, mine in _members(rows)}
     groups = {g: {"exact_match": float(m.mean()), "count": float(len(m))} for g, m in of_groups.items()}

@@ -98,8 +98,8 @@ def rouge_scores(predictions: Sequence[str], answers: Sequence[str], *, any_scri
 
     def words_of(text: str) -> list[str]:
         """``tokens_of`` in lower case, English words stemmed; other signs only where there is nothing else."""
-        found = tokens_of(text.lower())
-        words = [token for token in found if token[-1].isalnum() or len(token) > 1] or found
+        tokens = tokens_of(text.lower())
+        words = [token for token in tokens if token[-1].isalnum() or len(token) > 1] or tokens
         return [english.tokenize(word)[0] if word.isascii() and word.isalpha() else word for word in words]
 
     scorer = RougeScorer(list(_ROUGE), tokenizer=SimpleNamespace(tokenize=words_of) if any_script else english)
@@ -130,7 +130,7 @@ def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> f
     padding after the longest label of its batch: correct unless the answer continues there.
     """
     padding, shares = TEXT_RULES[rule].padding, []
-    for batch in (counts[each] for each in TEXT_RULES[rule].batches(len(counts))):
+    for batch in (counts[part] for part in TEXT_RULES[rule].batches(len(counts))):
         longest, padded = max(row.total for row in batch), len(batch) * padding
         beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch)
         correct, total = sum(row.correct for row in batch), sum(row.total for row in batch)

@@ -108,7 +108,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = 
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         attn_mask = attn_mask.to(dtype) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
     if groups := query.shape[1] // key.shape[1] - 1:  # heads that share keys do so without copies
-        key, value = (each.repeat_interleave(groups + 1, 1) for each in (key, value))
+        key, value = (tensor.repeat_interleave(groups + 1, 1) for tensor in (key, value))
     return _Fused.apply(query, key, value, attn_mask)  # pyright: ignore[reportReturnType]
 
 
@@ -143,7 +143,7 @@ def trace(config: Config, rows: int, read: int, written: int, bf16: bool, *, fus
 
     def enter(layer: Any, args: Any, kwargs: Any) -> None:
         inside.append(layer)
-        for tensor in (each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)):
+        for tensor in (arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)):
             sizes[storage_of(tensor)] = tensor.untyped_storage().nbytes()
             inputs.add(storage_of(tensor))
 
@@ -153,7 +153,7 @@ def trace(config: Config, rows: int, read: int, written: int, bf16: bool, *, fus
     attention = _sdpa if fused else torch.nn.functional.scaled_dot_product_attention
     with FakeTensorMode(), mock.patch("torch.nn.functional.scaled_dot_product_attention", attention):
         model = _model(config).train()
-        for layer in (each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)):
+        for layer in (module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)):
             layer.register_forward_pre_hook(enter, with_kwargs=True)
             layer.register_forward_hook(leave)
         weights = [*model.parameters()]
@@ -176,15 +176,15 @@ def trace(config: Config, rows: int, read: int, written: int, bf16: bool, *, fus
             sizes[storage_of(tensor)] = 0
         width = embedding_rows(model)
     outside = layers.pop(None, set()) | inputs
-    of_layers = [[sizes[each] for each in layer] for layer in layers.values()]
-    one_layer = max((sum(each) + max(each) for each in of_layers), default=0)
+    of_layers = [[sizes[storage] for storage in layer] for layer in layers.values()]
+    one_layer = max((sum(layer_sizes) + max(layer_sizes) for layer_sizes in of_layers), default=0)
     head = 2 * states.numel() * width if config.model.head == "lm" else 0
     return Trace(
-        parameters=sum(each.numel() for each in weights),
-        trained=_adapters(model, config.model.lora.rank) or sum(each.numel() for each in weights if each.requires_grad),
+        parameters=sum(w.numel() for w in weights),
+        trained=_adapters(model, config.model.lora.rank) or sum(w.numel() for w in weights if w.requires_grad),
         vocabulary=width if config.model.head == "lm" else 0,
-        kept=sum(sizes[each] for each in outside.union(*layers.values()) - (inputs - outside)),
-        checkpointed=sum(sizes[each] for each in outside) + one_layer,
+        kept=sum(sizes[storage] for storage in outside.union(*layers.values()) - (inputs - outside)),
+        checkpointed=sum(sizes[storage] for storage in outside) + one_layer,
         operations=counter.get_total_flops() + head,
         is_seq2seq=is_seq2seq,
     )
@@ -205,9 +205,9 @@ def _model(config: Config) -> Any:
 
 def _adapters(model: Any, rank: int) -> int:
     """The weights of low-rank adapters of every linear layer but the head."""
-    layers = [each for each in model.modules() if type(each).__name__ in ("Linear", "Conv1D")]
+    layers = [module for module in model.modules() if type(module).__name__ in ("Linear", "Conv1D")]
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    return rank * sum(sum(each.weight.shape) for each in layers if each is not head)
+    return rank * sum(sum(layer.weight.shape) for layer in layers if layer is not head)
 
 
 def lengths(config: Config) -> Lengths:
@@ -220,19 +220,19 @@ def lengths(config: Config) -> Lengths:
     if not prepared.find() or config.dataset.answers == "none":
         written = limit * is_seq2seq if is_head else limit
         return Lengths(limit, written, limit + written, None)
-    each = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
-    found = []
+    per_token = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
+    tokens = []
     rows = Rows(prepared.folder / "train.jsonl")
     for row in map(rows.__getitem__, range(min(len(rows), SAMPLE))):
         texts = row["question"], row["answer"]
         digits = [sum(map(str.isdigit, text)) for text in texts]
-        sizes = [count + -(-(len(text) - count) // each) for text, count in zip(texts, digits, strict=True)]
+        sizes = [count + -(-(len(text) - count) // per_token) for text, count in zip(texts, digits, strict=True)]
         read = min(sizes[0], limit)
-        found.append((read, read * is_seq2seq if is_head else sizes[1] + 1))
+        tokens.append((read, read * is_seq2seq if is_head else sizes[1] + 1))
     size = config.trainer.batch_size
-    batches = [found[start : start + size] for start in range(0, len(found), size)]
+    batches = [tokens[start : start + size] for start in range(0, len(tokens), size)]
     padded = [tuple(map(max, zip(*batch, strict=True))) for batch in batches]
-    read, written = (max(each) for each in zip(*padded, strict=True))
+    read, written = (max(column) for column in zip(*padded, strict=True))
     return Lengths(read, written, sum(map(sum, padded)) / len(padded), prepared.fingerprint()["rows"]["train"])
 
 
@@ -256,7 +256,7 @@ class Price:
     devices: int = 1
 
     def activations(self, rows: int, checkpointing: bool) -> float:
-        one, two = ((each.checkpointed if checkpointing else each.kept) for each in self.traces)
+        one, two = ((trace.checkpointed if checkpointing else trace.kept) for trace in self.traces)
         return one + (rows - 1) * (two - one)
 
     def total(self, rows: int, checkpointing: bool) -> float:
@@ -297,7 +297,7 @@ def price(config: Config, gpu: Gpu) -> Price:
     operations = examples * passes * model.operations * of.mean / longest
     frozen = model.parameters if config.model.lora.rank else model.parameters - model.trained
     peak = gpu.bf16 if bf16 else (settings.tf32 and gpu.tf32) or gpu.fp32
-    found = Price(
+    cost = Price(
         traces=_traces[key],
         lengths=of,
         rows=rows,
@@ -308,11 +308,11 @@ def price(config: Config, gpu: Gpu) -> Price:
         steps=steps,
         hours=operations / (UTILIZATION * peak) / 3600 if steps else None,
     )
-    left = USED * gpu.memory * GIB - (found.planned - found.state)
+    left = USED * gpu.memory * GIB - (cost.planned - cost.state)
     if settings.parallel != "fsdp" or left <= 0:
-        return found
-    devices = math.ceil(found.state / left)
-    return replace(found, state=found.state / devices, devices=devices)
+        return cost
+    devices = math.ceil(cost.state / left)
+    return replace(cost, state=cost.state / devices, devices=devices)
 
 
 def remedy(found: Price, config: Config, gpu: Gpu) -> str:
@@ -343,39 +343,39 @@ def capacity(configs: Sequence[Config], gpu: str, rates: Sequence[float | None] 
     """Return a table of what runs take, one line for each price, and the settings that make a run fit.
 
     ``rates``: the optimizer steps a second that each run had here, None for one that was not measured; then the hours
-    that follow stand beside the estimate. UserError: the GPU is not in the table.
+    that follow stand beside the cost. UserError: the GPU is not in the table.
     """
     if gpu not in GPUS:
         raise UserError(f"--gpu {gpu}: unknown; choose from {', '.join(GPUS)}.{nearest(gpu, GPUS)}")
-    device, rows, told = GPUS[gpu], dict[tuple[Any, ...], int](), dict[str, None]()
+    device, rows, notes = GPUS[gpu], dict[tuple[Any, ...], int](), dict[str, None]()
     transformers_logging.set_verbosity_error()
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     for config, rate in zip(configs, rates or [None] * len(configs), strict=True):
         label = f"{config.dataset.name} {config.model.name} {config.loss.name}"
         try:
-            found = price(config, device)
+            cost = price(config, device)
         except Exception as error:  # whatever a model raises whose values its shapes depend on
-            told[f"{label}: not priced: {' '.join(str(error).split())[:150] or type(error).__name__}"] = None
+            notes[f"{label}: not priced: {' '.join(str(error).split())[:150] or type(error).__name__}"] = None
             continue
-        of, model = found.lengths, found.traces[0]
-        part = found.rows, f"{of.read}+{of.written}"
-        sizes = found.state, found.activations(found.rows, found.checkpointing), found.logits, found.planned
+        of, model = cost.lengths, cost.traces[0]
+        part = cost.rows, f"{of.read}+{of.written}"
+        sizes = cost.state, cost.activations(cost.rows, cost.checkpointing), cost.logits, cost.planned
         shown = [f"{size / GIB:.2f}" for size in sizes]
-        shown[2] += f" {found.implementation}"
-        hours = [found.hours, *([rate and found.steps and found.steps / rate / 3600] if rates else [])]
-        times = ["unknown" if not each else f"{each:,.{0 if each >= 10 else 4}f}" for each in hours]
+        shown[2] += f" {cost.implementation}"
+        hours = [cost.hours, *([rate and cost.steps and cost.steps / rate / 3600] if rates else [])]
+        times = ["unknown" if not value else f"{value:,.{0 if value >= 10 else 4}f}" for value in hours]
         row = (label, f"{model.parameters:,}", *part, *shown, *times)
         rows[row] = rows.get(row, 0) + 1
-        if said := remedy(found, config, device):
-            told[f"{label}: {shown[3]} GiB do not fit {gpu}, {device.memory} GiB; these do: {said}"] = None
+        if settings := remedy(cost, config, device):
+            notes[f"{label}: {shown[3]} GiB do not fit {gpu}, {device.memory} GiB; these do: {settings}"] = None
         if config.trainer.parallel == "fsdp":
-            told[f"{label}: trainer=fsdp, the state is that on {found.devices} devices or more"] = None
+            notes[f"{label}: trainer=fsdp, the state is that on {cost.devices} devices or more"] = None
         if of.rows is None:
-            told[f"{config.dataset.name}: not prepared, so priced at trainer.max_input_length={of.read}"] = None
+            notes[f"{config.dataset.name}: not prepared, so priced at trainer.max_input_length={of.read}"] = None
     columns = ["data, model, loss", "parameters", "rows", "tokens", "state", "activations", "logits", "GiB"]
     columns += ["GPU-hours", *["measured"] * bool(rates), "runs"]
     table = pd.DataFrame([[*row, count] for row, count in rows.items()], columns=columns).to_string(index=False)
     bf16 = f"{device.bf16 / 1e12:.0f} in bfloat16" if device.bf16 else "which has no bfloat16"
     peaks = f"{device.fp32 / 1e12:.1f} TFLOP/s in float32, {device.tf32 / 1e12:.0f} in TF32, {bf16}"
     head = f"Estimated for {gpu}, GiB of each device; GPU-hours of one run's training at {UTILIZATION:.0%} of {peaks}:"
-    return "\n".join([head, *([table] if rows else []), *told]) if configs else ""
+    return "\n".join([head, *([table] if rows else []), *notes]) if configs else ""

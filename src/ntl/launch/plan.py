@@ -90,14 +90,14 @@ def to_make(runs: Iterable[Run]) -> list[Run]:
 
     A run that two tables need has the more decodings that one asks for, and all checkpoints that they keep.
     """
-    found: dict[str, Run] = {}
+    by_id: dict[str, Run] = {}
     for run in runs:
-        other = found.get(run.id, run)
-        larger = max(other, run, key=lambda each: len(each.config.extra_decodings))
+        other = by_id.get(run.id, run)
+        larger = max(other, run, key=lambda candidate: len(candidate.config.extra_decodings))
         steps = sorted({*other.config.keep_steps, *run.config.keep_steps})
         more = steps != larger.config.keep_steps
-        found[run.id] = Run.of([*larger.overrides, f"keep_steps={steps}"]) if more else larger
-    return [run for run in found.values() if not run.is_done]
+        by_id[run.id] = Run.of([*larger.overrides, f"keep_steps={steps}"]) if more else larger
+    return [run for run in by_id.values() if not run.is_done]
 
 
 def waves(runs: Iterable[Run]) -> list[list[Run]]:
@@ -134,7 +134,7 @@ def demands(
     specs = [load_table_spec(name) for name in tables]
     having = [spec for spec in specs if scale in spec.scales]
     if not having:
-        scales = dict.fromkeys(each for spec in specs for each in spec.scales)
+        scales = dict.fromkeys(choice for spec in specs for choice in spec.scales)
         raise UserError(f"{', '.join(tables)}: nothing at scale={scale}; choose from {', '.join(scales)}.")
     for spec in specs:
         if spec not in having:
@@ -148,9 +148,9 @@ def demands(
 
 def _choose_seeds(spec: TableSpec, scale: str, seeds: Sequence[int]) -> None:
     parts = [block.scales[scale] for block in spec.blocks if scale in block.scales]
-    known = sorted({seed for part in parts for seed in part.seeds})
-    if known and (wrong := [seed for seed in seeds if seed not in known]):
-        has = ", ".join(map(str, known))
+    planned = sorted({seed for part in parts for seed in part.seeds})
+    if planned and (wrong := [seed for seed in seeds if seed not in planned]):
+        has = ", ".join(map(str, planned))
         raise UserError(f"seeds={wrong[0]}: at scale={scale} {spec.name} has {has}; choose from these.")
     for part in parts:
         part.seeds = [seed for seed in part.seeds if seed in seeds]
@@ -191,8 +191,8 @@ def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand
 def as_asked(records: Sequence[RunRecord], runs: Mapping[str, Run]) -> list[RunRecord]:
     """The records, each with the overrides of its run where a command that says the same in other words made it."""
     names = {name: run.config.decoding.name for name, run in runs.items()}
-    same = {each.id for each in records if each.config["decoding"]["name"] == names.get(each.id)}
-    return [replace(each, overrides=[*runs[each.id].overrides]) if each.id in same else each for each in records]
+    same = {r.id for r in records if r.config["decoding"]["name"] == names.get(r.id)}
+    return [replace(r, overrides=[*runs[r.id].overrides]) if r.id in same else r for r in records]
 
 
 def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -59,10 +59,10 @@ def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = Fals
         out.mkdir(parents=True, exist_ok=True)
         with lock(out / ".lock", wait=True):
             texts = {file: file.read_text(encoding="utf-8") if file.exists() else "" for file in files}
-            known = {record.id: record for file, text in texts.items() if text for record in read_records(file)}
+            published = {record.id: record for file, text in texts.items() if text for record in read_records(file)}
             for number, (path, file, record) in enumerate(zip(paths, files, records, strict=True)):
                 # A run's own may be of any answers.
-                fields = {name: getattr(known.get(record.id), name, {}) for name in PUBLISHED_ALONE}
+                fields = {name: getattr(published.get(record.id), name, {}) for name in PUBLISHED_ALONE}
                 try:
                     fields |= {} if fields["worst"] else _wrong_answers(path.parent, record)
                 except UserError as error:
@@ -83,8 +83,8 @@ def _check_scores(path: Path, record: RunRecord) -> None:
     for key, value in scores.metrics.items() if scores.rules == record.rules else ():
         stated = record.metrics.get(key, value)
         if stated is not None and math.isfinite(value) and not math.isclose(value, stated, rel_tol=1e-8, abs_tol=1e-12):
-            told = f"{key} is {stated:.10g}, and its predictions give {value:.10g}"
-            raise UserError(f"{path}: {told}; restore it, or remove it and repeat the run's command.")
+            difference = f"{key} is {stated:.10g}, and its predictions give {value:.10g}"
+            raise UserError(f"{path}: {difference}; restore it, or remove it and repeat the run's command.")
 
 
 def _wrong_answers(folder: Path, record: RunRecord) -> dict[str, Any]:

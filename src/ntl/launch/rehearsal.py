@@ -49,16 +49,16 @@ def rehearse(
     try:
         for run in (run for wave in waves(runs) for run in wave):
             base = f"{short[run.base].id}@{steps}" if run.base in short else run.config.base
-            short[run.id] = it = Run.of([*_words(run, steps, tiny), place, f"base={quote(base)}"])
-            if it.id not in errors:
+            short[run.id] = trial = Run.of([*_words(run, steps, tiny), place, f"base={quote(base)}"])
+            if trial.id not in errors:
                 started = time.monotonic()
-                errors[it.id] = error = _try(it, steps, launch)
-                told = f"failed: {error}\n  log: {it.log}" if error else "ok"
-                logger.info(f"{time.monotonic() - started:7.1f} s  {it.id} {told}")
-                if not error and run.id not in {each.base for each in runs}:
-                    shutil.rmtree(it.folder / CHECKPOINTS)  # else a table needs the disk of all its rows at once
-            if not errors[it.id]:
-                rates[run.id] = it.rate
+                errors[trial.id] = error = _try(trial, steps, launch)
+                outcome = f"failed: {error}\n  log: {trial.log}" if error else "ok"
+                logger.info(f"{time.monotonic() - started:7.1f} s  {trial.id} {outcome}")
+                if not error and run.id not in {later.base for later in runs}:
+                    shutil.rmtree(trial.folder / CHECKPOINTS)  # else a table needs the disk of all its rows at once
+            if not errors[trial.id]:
+                rates[run.id] = trial.rate
     finally:
         workers.setLevel(logging.NOTSET)
         if failed := sum(map(bool, errors.values())):

@@ -51,9 +51,9 @@ def complete_tables(
         with one_line_errors("write to", outputs):
             outputs.mkdir(parents=True, exist_ok=True)
         errors = sweep_all(todo, launcher, hydra) if launcher else run_all(todo, workers=workers)
-    found = load_records(records)
+    loaded = load_records(records)
     for demand in demanded:
-        table = build_table(demand.spec, as_asked(found, demand.runs), scale)
+        table = build_table(demand.spec, as_asked(loaded, demand.runs), scale)
         paths = write_tables([table], outputs)
         print()
         show(table, Console())
@@ -80,13 +80,13 @@ def dry_run(
     the optimizer steps a second of those that were rehearsed, by id.
     """
     todo = to_make(run for demand in demanded for run in demand.missing)
-    found = {run.id: _state(run) for run in todo}
+    progress = {run.id: _state(run) for run in todo}
     tables = {demand.spec.name: set(demand.runs) for demand in demanded}
     tables["all"] = set().union(*tables.values())
     rows = []
     for name, ids in tables.items():
         left = [run for run in todo if run.id in ids]
-        counts = Counter(found[run.id][0] for run in left) + Counter(done=len(ids) - len(left))
+        counts = Counter(progress[run.id][0] for run in left) + Counter(done=len(ids) - len(left))
         states = [counts[state] for state in STATES]
         rows.append([name, demanded[0].scale, len(ids), *states, core_hours(left, records)])
     _, _, total, *states, _ = rows[-1]
@@ -96,7 +96,7 @@ def dry_run(
     if added := computing(demanded[0].spec.added):
         lines.append(f"Every run with {', '.join(added)}; core-hours are of runs without.")
     for wanted in ("running", "failed"):
-        lines += [f"{wanted:<8}{name}: {detail}" for name, (state, detail) in found.items() if state == wanted]
+        lines += [f"{wanted:<8}{name}: {detail}" for name, (state, detail) in progress.items() if state == wanted]
     if gpu:
         from ntl.launch.capacity import capacity  # here, because it imports torch
 
@@ -121,11 +121,11 @@ def core_hours(runs: Sequence[Run], records: Sequence[RunRecord]) -> str:
     for record in records:
         if record.core_seconds:
             measured.setdefault(_kind(record.config), []).append(record.core_seconds / 3600)
-    found = [measured.get(_kind(plain(run.config))) for run in runs]
-    if found and not any(found):
-        return f"not measured: {len(found)}"
-    hours = f"{sum(median(each) for each in found if each):,.2f}"
-    return f"{hours} + runs not measured: {found.count(None)}" if None in found else hours
+    samples = [measured.get(_kind(plain(run.config))) for run in runs]
+    if samples and not any(samples):
+        return f"not measured: {len(samples)}"
+    hours = f"{sum(median(sample) for sample in samples if sample):,.2f}"
+    return f"{hours} + runs not measured: {samples.count(None)}" if None in samples else hours
 
 
 def _kind(config: Mapping[str, Any]) -> Any:

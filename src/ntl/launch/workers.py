@@ -40,7 +40,7 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
     A run that fails, or whose process is killed, does not stop the others. Ctrl-C interrupts the runs, waits for their
     checkpoints and is raised again. Returns the error of each run in one line, empty for those that ended well.
     """
-    cores, errors, told = available_cores(), dict[str, str](), time.monotonic()
+    cores, errors, logged = available_cores(), dict[str, str](), time.monotonic()
     size = min(workers or cores, len(runs))
     logger.info(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
     active: list[tuple[Run, subprocess.Popen[bytes], float]] = []
@@ -51,15 +51,15 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
                     run = waiting.pop(0)
                     active.append((run, _start(run, cores // size or 1), time.monotonic()))
                 time.sleep(POLL_SECONDS)
-                for run, process, since in [each for each in active if each[1].poll() is not None]:
+                for run, process, since in [job for job in active if job[1].poll() is not None]:
                     active.remove((run, process, since))
-                    code, told = process.returncode, time.monotonic()
+                    code, logged = process.returncode, time.monotonic()
                     error = KILLED if code < 0 else code and (run.last_line or f"exit status {code}")
                     errors[run.id] = error or ""
-                    took = f"FAILED after {told - since:.1f} s: {error}" if error else f"{told - since:.1f} s"
+                    took = f"FAILED after {logged - since:.1f} s: {error}" if error else f"{logged - since:.1f} s"
                     logger.info(f"[{len(errors)}/{len(runs)}] {run.id}: {took}")
-                if active and time.monotonic() - told >= QUIET_SECONDS:
-                    told = time.monotonic()
+                if active and time.monotonic() - logged >= QUIET_SECONDS:
+                    logged = time.monotonic()
                     logger.info(
                         "  running: " + ", ".join(f"{run.id} {run.step}/{run.steps or '?'}" for run, *_ in active)
                     )
@@ -77,7 +77,7 @@ def _start(run: Run, threads: int) -> "subprocess.Popen[bytes]":
     run.folder.mkdir(parents=True, exist_ok=True)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     on_death = prctl and (lambda: prctl(1, signal.SIGINT))  # PR_SET_PDEATHSIG
-    own = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, str(TRAIN), *run.overrides]
     with run.log.open("ab") as log:
         return subprocess.Popen(
@@ -85,7 +85,7 @@ def _start(run: Run, threads: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=own,
+            env=env,
             start_new_session=True,
             preexec_fn=on_death,
         )
@@ -125,17 +125,17 @@ def sweep_all(runs: Sequence[Run], launcher: str, settings: Sequence[str] = ()) 
     quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
     words = ["-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder}'", *quiet, *settings]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its exceptions instead of exiting
-    given = sys.argv
+    argv = sys.argv
     try:
         for wave in waves(runs):
             logger.info(f"{len(wave)} runs by launcher={launcher}; how far they are: add --dry-run to this command.")
-            sys.argv = [given[0], *words, f"+run={','.join(run.id for run in wave)}"]
+            sys.argv = [argv[0], *words, f"+run={','.join(run.id for run in wave)}"]
             hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name=None)(train_one)()
     except KeyboardInterrupt:
         logger.info("Jobs that were submitted go on. Run the same command again when they have ended.")
         raise
     finally:
-        sys.argv = given
+        sys.argv = argv
     return ["" if run.is_done else run.last_line for run in runs]
 
 
@@ -151,12 +151,12 @@ def job_scripts(runs: Sequence[Run], launcher: str, settings: Sequence[str] = ()
         def affinity(cls) -> int:
             return 1  # as where there is a Slurm
 
-    found = launcher_settings(launcher, settings, _sweep_folder(runs))
-    if not str(found.pop("_target_")).endswith(".SlurmLauncher"):
+    options = launcher_settings(launcher, settings, _sweep_folder(runs))
+    if not str(options.pop("_target_")).endswith(".SlurmLauncher"):
         raise UserError(f"launcher={launcher}: it has no sbatch script, since it is none of Slurm's; take slurm.")
-    executor = Unsubmitted(found.pop("submitit_folder"), max_num_timeout=found.pop("max_num_timeout"))
-    given = {name: value for name, value in found.items() if value is not None}
-    executor.update_parameters(**executor._convert_parameters(given))
+    executor = Unsubmitted(options.pop("submitit_folder"), max_num_timeout=options.pop("max_num_timeout"))
+    parameters = {name: value for name, value in options.items() if value is not None}
+    executor.update_parameters(**executor._convert_parameters(parameters))
     scripts = []
     for wave in waves(runs):
         executor.parameters["map_count"] = len(wave) if len(wave) > 1 else None
@@ -174,8 +174,8 @@ def launcher_settings(launcher: str, settings: Sequence[str] = (), folder: Path 
     GlobalHydra.instance().clear()
     words = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{folder or '.'}'", *settings]
     with hydra.initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        found = hydra.compose("train", words, return_hydra_config=True).hydra.launcher
-        return cast("dict[str, Any]", OmegaConf.to_container(found, resolve=True))
+        node = hydra.compose("train", words, return_hydra_config=True).hydra.launcher
+        return cast("dict[str, Any]", OmegaConf.to_container(node, resolve=True))
 
 
 def _sweep_folder(runs: Sequence[Run]) -> Path:

@@ -18,7 +18,7 @@ def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) 
     ``published`` are those that it stands beside, ``root`` is a checkout of the repository, which has the commit of the
     run. UserError: its overrides are refused.
     """
-    others, faults, filled = [each for each in published if each.id != record.id], list[str](), list[str]()
+    others, faults, filled = [run for run in published if run.id != record.id], list[str](), list[str]()
     # The overrides give the config and the seed.
     config = compose(record.overrides)
     now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
@@ -37,16 +37,16 @@ def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) 
     if record.git.get("dirty"):
         faults.append("its source had uncommitted changes: commit, and run it again")
     # The same settings of a data set gave the same files to every published run.
-    same = [each for each in others if each.config.get("dataset") == record.config.get("dataset")]
+    same = [run for run in others if run.config.get("dataset") == record.config.get("dataset")]
     for name, value in record.data.get("files", {}).items():
-        known = {each.data.get("files", {}).get(name) for each in same} - {None}
-        if known and value not in known:
+        digests = {run.data.get("files", {}).get(name) for run in same} - {None}
+        if digests and value not in digests:
             faults.append(f"data.files.{name} differs from {len(same)} published runs with the same settings")
     # Packed answers are as many, and as often correct, as the metrics say.
     for split, packed in record.correct.items():
         count, share = (record.metrics.get(f"{split}/{name}") for name in ("count", "accuracy"))
-        if count and share is not None and abs((own := unpack_bits(packed, int(count)).mean()) - share) > 1e-9:
-            faults.append(f"{split}/accuracy is {share}, and its answers give {own:.10g}")
+        if count and share is not None and abs((actual := unpack_bits(packed, int(count)).mean()) - share) > 1e-9:
+            faults.append(f"{split}/accuracy is {share}, and its answers give {actual:.10g}")
     # A pair of rows with one seed ran on one kind of processor.
     scale, of_seed = record.config["scale"]["name"], [run for run in others if run.seed == record.seed]
     specs = [spec for spec in map(load_table_spec, table_names()) if scale in spec.scales]
@@ -56,6 +56,6 @@ def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) 
             beside = [other for other in rows if other.spec.group == row.spec.group]
             devices = {run.device for other in beside for run in row_records(other, of_seed).values()}
             if lacking := ", ".join(sorted(devices - {record.device})):
-                told = f"other rows of this seed ran on {lacking}, this one on {record.device}"
-                faults.append(f"{filled[-1]}: {told}: a pair must not mix processors")
+                mixed = f"other rows of this seed ran on {lacking}, this one on {record.device}"
+                faults.append(f"{filled[-1]}: {mixed}: a pair must not mix processors")
     return faults, filled

@@ -196,8 +196,8 @@ def effect(
     sides = (base, other, *less)
 
     def mean(side: Groups, seed: int) -> float | None:
-        known = [value for group in side if (value := group[seed]) is not None and (value > 0 or not ratio)]
-        return fmean(map(math.log, known) if ratio else known) if len(known) == len(side) else None
+        values = [value for group in side if (value := group[seed]) is not None and (value > 0 or not ratio)]
+        return fmean(map(math.log, values) if ratio else values) if len(values) == len(side) else None
 
     seeds = sorted(set.intersection(*(set(group) for side in sides for group in side)))
     rows = [[value for side in sides if (value := mean(side, seed)) is not None] for seed in seeds]
@@ -213,5 +213,5 @@ def effect(
 
 def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:
     """Whether the whole 95 % interval of the baseline is better than a heuristic."""
-    found = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)
-    return found is not None and found.gain is not None and found.gain[0] > 0
+    gap = effect(column, [dict.fromkeys(group, heuristic) for group in base], base)
+    return gap is not None and gap.gain is not None and gap.gain[0] > 0

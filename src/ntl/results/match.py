@@ -150,12 +150,12 @@ def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
     A setting that only one of them spells out, were it the default, makes another run. UserError: two records for one
     seed.
     """
-    found, wanted = dict[int, RunRecord](), _matched(row.overrides)
+    matched, wanted = dict[int, RunRecord](), _matched(row.overrides)
     for record in records:
         same = record.seed in row.seeds and _matched(tuple(record.overrides)) == wanted
         if same and row.readings <= record.config.get("extra_decodings", {}).keys():
-            if other := found.get(record.seed):
+            if other := matched.get(record.seed):
                 where = f"row {row.name!r}, seed {record.seed}"
                 raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
-            found[record.seed] = record
-    return dict(sorted(found.items()))
+            matched[record.seed] = record
+    return dict(sorted(matched.items()))

@@ -47,9 +47,9 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         heads = regression_heads(records, done[0].parent)
         names, both = [*labels(records), *["regression head"] * len(heads)], [*records, *heads]
         print("", name, compare_runs(names, both).to_string(), LEGEND, *compare_readings(names, both), sep="\n")
-        made = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
+        origins = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
         named = ("commits", "versions of torch", "devices", "versions of the answer rules")
-        for what, values in zip(named, zip(*made, strict=True), strict=True):
+        for what, values in zip(named, zip(*origins, strict=True), strict=True):
             if len(different := dict.fromkeys(map(str, values))) > 1:
                 print(f"Warning: the runs have different {what}: {', '.join(different)}.")
     if lacking := [folder.name for folder in runs if folder not in done]:
@@ -70,12 +70,12 @@ def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRec
         weights = record.model.get("weights", {})
         return record.data.get("files"), record.config["scale"]["name"], weights.get("sha256"), record.steps
 
-    found, known = list[RunRecord](), {record.id for record in records}
+    finished, ids = list[RunRecord](), {record.id for record in records}
     for path in sorted(outputs.glob(f"*/{RECORD}")):
         with suppress(UserError):  # a broken record of another run is no fault of this one
-            found.append(read_record(path))
-    heads = (each for each in found if each.config["model"].get("head") == "regression" and each.id not in known)
-    return [each for each in heads if start(each) == start(records[0])]
+            finished.append(read_record(path))
+    heads = (run for run in finished if run.config["model"].get("head") == "regression" and run.id not in ids)
+    return [run for run in heads if start(run) == start(records[0])]
 
 
 def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.DataFrame":
@@ -94,8 +94,8 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
             mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
             gap = _gap(base, have, column.metric)
             lacks = f"none: {'other test data' if base.keys() & have else 'no seed in common'}"
-            told = "" if have is base else gap.text if gap else lacks
-            lines.append((name, header(column), mean, len(values), told))
+            text = "" if have is base else gap.text if gap else lacks
+            lines.append((name, header(column), mean, len(values), text))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
 
@@ -109,12 +109,12 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     import pandas as pd
 
     runs, first = _by_name(names, records), records[0]
-    dataset, own = (first.config[group]["name"] for group in ("dataset", "decoding"))
+    dataset, decoding = (first.config[group]["name"] for group in ("dataset", "decoding"))
     ending = f"/{OWN_ERROR.get(dataset, 'mae')}"
     errors = [key for key in first.metrics if key.endswith(ending) and not key.startswith("validation/")]
     names_of = [record.config.get("extra_decodings", {}) for record in records]
-    extra = {f"@{name}": name for names in names_of for name in names if name != own}
-    called = dict(sorted({"": own, **extra}.items(), key=lambda each: each[1] != "greedy"))  # greedy answers first
+    extra = {f"@{name}": name for names in names_of for name in names if name != decoding}
+    called = dict(sorted({"": decoding, **extra}.items(), key=lambda item: item[1] != "greedy"))  # greedy answers first
     if not errors or len(runs) * len(called) < 2:
         return []
     error, greedy = errors[0], next(iter(called))
@@ -130,18 +130,18 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
 
     cells = [cell for cell in product(runs, called) if by_seed(f"{error}{cell[1]}", runs[cell[0]])]
     means = {cell: summary(*cell, error) for cell in cells}
-    told = {(f"{split} {metric_of(error).heading}", ""): [plus_minus(each, column.format) for each in means.values()]}
+    table = {(f"{split} {metric_of(error).heading}", ""): [plus_minus(stat, column.format) for stat in means.values()]}
     gaps = dict[tuple[str, str], Effect | None]()
     for way, base_at in (("same reading", None), (called[greedy], greedy)):
         gaps = {cell: gap(*cell, cell[1] if base_at is None else base_at) for cell in cells}
         over = (f"from {base}", way) if len(runs) > 1 else (f"from {way}", "")
-        told[over] = [found.short if found else "" for found in gaps.values()]
+        table[over] = [difference.short if difference else "" for difference in gaps.values()]
     for metric, heading in DETAILS.items():
-        known = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
-        told[heading] = [f"{mean:.3g}" if mean else "" for mean in known]
+        values = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
+        table[heading] = [f"{value:.3g}" if value else "" for value in values]
     own_of = {row: next(iter(have.values())).config["decoding"]["name"] for row, have in runs.items()}
     ways = [(row, (called[at] if at else own_of[row]).replace("_", " ")) for row, at in cells]
-    frame = pd.DataFrame(told, index=pd.MultiIndex.from_tuples(ways))
+    frame = pd.DataFrame(table, index=pd.MultiIndex.from_tuples(ways))
     constants = [score for name in CONSTANTS if (score := first.metrics.get(f"{error}:{name}")) is not None]
     ridge = first.metrics.get(f"{error}:{RIDGE}")
     for name, score in (("ridge regression", ridge), ("best constant", min(constants, default=None))):
@@ -151,10 +151,10 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
         frame.index = [row if not way or row != base else way for row, way in frame.index]
     text = frame.loc[:, frame.ne("").any()].to_string()
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    named = {f"{row}, {called[at]}": each for (row, at), each in gaps.items() if each}
+    named = {f"{row}, {called[at]}": difference for (row, at), difference in gaps.items() if difference}
     advice = _advice(f"{base}, {called[greedy]}", named)
     if ridge is not None and ridge < min(
-        (each.mean for each in means.values() if each.mean is not None), default=ridge
+        (stat.mean for stat in means.values() if stat.mean is not None), default=ridge
     ):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing.")
     return [*advice, *lines]
@@ -162,22 +162,22 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
 
 def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
     """Sentences that the intervals of the differences from ``base`` allow."""
-    known = {name: found for name, found in gaps.items() if found.summary.mean is not None}
-    if max((found.summary.n for found in known.values()), default=0) < 3:
+    defined = {name: gap for name, gap in gaps.items() if gap.summary.mean is not None}
+    if max((gap.summary.n for gap in defined.values()), default=0) < 3:
         few = "One or two seeds show no difference: three give an interval, and six can bring p below 0.05."
-        return [few] if known else []
-    shown = [name for name, found in known.items() if found.outcome() is Outcome.supported]
+        return [few] if defined else []
+    shown = [name for name, gap in defined.items() if gap.outcome() is Outcome.supported]
     if not shown:
         return [f"Nothing is shown to have less error than {base}: each interval includes 0, or is above it."]
-    best, *others = sorted(shown, key=lambda name: known[name].summary.mean or 0.0)
+    best, *others = sorted(shown, key=lambda name: defined[name].summary.mean or 0.0)
     also = f"; also {'; '.join(others)}" if others else ""
     chance = "Of many differences some are chance: let validation choose (decoding=auto)."
-    return [f"Less error than {base}: {best}, {known[best].text}{also}. {chance}"]
+    return [f"Less error than {base}: {best}, {defined[best].text}{also}. {chance}"]
 
 
 def _by_name(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, Runs]:
     pairs = [*zip(names, records, strict=True)]
-    return {each: {record.seed: record for name, record in pairs if name == each} for each in names}
+    return {name: {record.seed: record for label, record in pairs if label == name} for name in names}
 
 
 def _gap(base: Runs, other: Runs, metric: str, base_metric: str = "") -> Effect | None:

@@ -117,7 +117,7 @@ class RunRecord:
             step = _first_below(points, float(below[1]))
             return float(self.steps if step is None else step)
         if (below := EPOCHS_UNTIL.fullmatch(metric)) and (epochs := self.epochs_until(float(below[1]))):
-            return fmean(min(each, self.epochs) for each in epochs.values())
+            return fmean(min(epoch, self.epochs) for epoch in epochs.values())
         return None
 
     def has(self, metric: str) -> bool:
@@ -131,8 +131,8 @@ class RunRecord:
         the run where none is. "probe/epochs_until_20.0" is the mean of ``epochs_until`` over the groups, where one that
         is not reached counts as the end of training.
         """
-        if (found := self._of_curves(metric)) is not None:
-            return found
+        if (value := self._of_curves(metric)) is not None:
+            return value
         value = self.metrics[metric]
         return value if value is None else value * metric_of(metric).factor
 
@@ -186,8 +186,8 @@ def _parsed(line: str, where: str) -> RunRecord:
     try:
         schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
         if schema != SCHEMA:
-            told = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
-            raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {told}")
+            advice = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
+            raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {advice}")
         record = RunRecord(**values)
         for name, kind in get_type_hints(RunRecord).items():
             wanted = float | int if kind is float else get_origin(kind) or kind
@@ -255,9 +255,9 @@ def merged(text: str, record: RunRecord, path: Path, overwrite: bool = False) ->
     old = {line for line in lines if path.suffix != ".jsonl" or line.startswith(head)}
     if old and not overwrite:
         # Read and written again: it may hold more digits.
-        known = to_json(_parsed(min(old), str(path))) if len(old) == 1 else {}
-        added = [name for name in PUBLISHED_ALONE if name in payload and name not in known]
-        if dumps(known) != dumps({name: value for name, value in payload.items() if name not in added}):
+        stored = to_json(_parsed(min(old), str(path))) if len(old) == 1 else {}
+        added = [name for name in PUBLISHED_ALONE if name in payload and name not in stored]
+        if dumps(stored) != dumps({name: value for name, value in payload.items() if name not in added}):
             raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
         if not added:
             return text
@@ -349,8 +349,8 @@ def checked_record(path: Path) -> RunRecord:
     record = run_record(path.parent, renamed=True)
     if path.is_file() and record.predictions_sha256 not in ("", sha256_of(path)):
         lead = f"{path}: not the predictions that {RECORD} was computed from: edited, cut or decoded again elsewhere"
-        told = "restore them, or remove the record and repeat the run's command; evaluate.py --force scores them."
-        raise UserError(f"{lead}; {told}")
+        advice = "restore them, or remove the record and repeat the run's command; evaluate.py --force scores them."
+        raise UserError(f"{lead}; {advice}")
     return record
 
 
@@ -360,15 +360,15 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     A folder that does not exist holds none. Of two records with one id the one with more decodings is taken, then the
     one of a run folder. UserError as of ``run_record``.
     """
-    found: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
+    best: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
     for folder in map(Path, folders):
         runs = [folder / RECORD] if (folder / RECORD).is_file() else [*folder.glob(f"*/{RECORD}")]
         for path in runs or folder.glob("*.json*"):
             for record in [run_record(path.parent)] if runs else read_records(path):
                 precedence = len(record.config.get("extra_decodings", {})), bool(runs)
-                if record.id not in found or precedence > found[record.id][0]:
-                    found[record.id] = precedence, record
-    return [found[key][1] for key in sorted(found)]
+                if record.id not in best or precedence > best[record.id][0]:
+                    best[record.id] = precedence, record
+    return [best[key][1] for key in sorted(best)]
 
 
 def find_run(run: str, outputs: Path) -> Path:

@@ -63,7 +63,7 @@ def number(value: float, spec: str) -> str:
 
 def plus_minus(summary: Summary, spec: str) -> str:
     """``mean ± sd``, as far as there are such."""
-    return " ± ".join(number(each, spec) for each in (summary.mean, summary.sd) if each is not None)
+    return " ± ".join(number(value, spec) for value in (summary.mean, summary.sd) if value is not None)
 
 
 def _compact(value: float) -> str:
@@ -86,9 +86,9 @@ def short_text(row: Row, column: ColumnSpec) -> str:
     elif max(abs(summary.mean), summary.sd) >= huge:
         text = f"{_compact(summary.mean)} ± {_compact(summary.sd)}"
     else:
-        if (found := re.fullmatch(r"\.(\d+)([f%])", spec)) and summary.sd > 0:
-            digits = 1 - math.floor(math.log10(100 * summary.sd if found[2] == "%" else summary.sd))
-            spec = f".{max(0, min(int(found[1]), digits))}{found[2]}"
+        if (match := re.fullmatch(r"\.(\d+)([f%])", spec)) and summary.sd > 0:
+            digits = 1 - math.floor(math.log10(100 * summary.sd if match[2] == "%" else summary.sd))
+            spec = f".{max(0, min(int(match[1]), digits))}{match[2]}"
         text = plus_minus(summary, spec)
     whole = row.spec.constant or summary.n == len(row.records)
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
@@ -109,7 +109,7 @@ def escape(text: str) -> str:
 def _wrapped(text: str, width: int) -> list[str]:
     # "λ = 0.3" stays in one line, and an arrow with the last word.
     kept = text.replace(" = ", "\0=\0").replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")
-    return [escape(each.replace("\0", " ")) for each in wrap(kept, width, break_on_hyphens=False)]
+    return [escape(part.replace("\0", " ")) for part in wrap(kept, width, break_on_hyphens=False)]
 
 
 def _page_block(block: Block) -> list[str]:
@@ -135,7 +135,7 @@ def _page_block(block: Block) -> list[str]:
     legend = "Mean ± standard deviation over seeds; for n = 2 both values."
     if any(map(block.is_unlearnt, block.rows)):
         legend += f" No better than a constant answer: in {block.endpoint.header}."
-    return [*lines, "", legend, "", *(f"- {escape(each)}" for each in block.warnings), *[""] * bool(block.warnings)]
+    return [*lines, "", legend, "", *(f"- {escape(text)}" for text in block.warnings), *[""] * bool(block.warnings)]
 
 
 def to_markdown(table: Table) -> str:
@@ -179,7 +179,7 @@ def to_cells(table: Table) -> list[dict[str, Any]]:
 
     The key ``added`` is there only where a command added overrides to all runs.
     """
-    found = list[dict[str, Any]]()
+    cells = list[dict[str, Any]]()
     for block in table.blocks:
         for row, column in product(block.rows, block.spec.columns):
             summary, seeds = row.summary(column.metric), [] if row.spec.constant else [*row.scores(column.metric)]
@@ -187,12 +187,12 @@ def to_cells(table: Table) -> list[dict[str, Any]]:
             about |= {"n": summary.n, **asdict(summary), "seeds": seeds}
             about |= zip(("paper_mean", "paper_sd"), row.spec.paper.get(column.metric, ()), strict=False)
             records = [record.id for record in row.records.values()]
-            found.append({"block": block.spec.title, **about, "records": records})
-        found += [{"block": block.spec.title, **each} for each in block.lines]
-    found.append({"kind": "finding", "text": table.finding})
+            cells.append({"block": block.spec.title, **about, "records": records})
+        cells += [{"block": block.spec.title, **entry} for entry in block.lines]
+    cells.append({"kind": "finding", "text": table.finding})
     about = {**dict.fromkeys(FIELDS), "table": table.spec.name, "scale": table.scale}
     more = {"added": list(table.added)} if table.added else {}
-    return [{**about, **each, **more} for each in found]
+    return [{**about, **cell, **more} for cell in cells]
 
 
 def to_csv(table: Table) -> str:
@@ -211,7 +211,7 @@ def to_latex(table: Table) -> str:
     """A ``tabular`` of booktabs for each block, with the cells of the page."""
     import pandas as pd
 
-    found = ["% Needs \\usepackage{booktabs}. Computed from run records: do not edit."]
+    parts = ["% Needs \\usepackage{booktabs}. Computed from run records: do not edit."]
     for block in table.blocks:
         cells = {header(column): [short_text(row, column) for row in block.rows] for column in block.shown}
         frame = pd.DataFrame(cells, index=[row.name for row in block.rows]).replace("\n", ", ", regex=True)
@@ -220,9 +220,9 @@ def to_latex(table: Table) -> str:
         )
         title = f"{table.title}: {block.spec.title} (scale: {', '.join([table.scale, *table.added])})"
         caption = re.sub("[&%$#_{}]", r"\\\g<0>", title)
-        found.append(style.to_latex(hrules=True, position_float="centering", caption=caption))
+        parts.append(style.to_latex(hrules=True, position_float="centering", caption=caption))
     signs = {"±": r"$\pm$", "×": r"$\times$", "²": "$^2$", "λ": r"$\lambda$", "σ": r"$\sigma$", "→": r"$\to$"}
-    return "\n".join(found).translate(str.maketrans(signs | {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}))
+    return "\n".join(parts).translate(str.maketrans(signs | {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}))
 
 
 RENDERERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}

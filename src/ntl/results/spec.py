@@ -138,8 +138,8 @@ class BlockSpec:
         for column in self.columns:
             split, _, name = column.metric.partition("/")
             reading = name.partition("@")[2].replace("_", " ")
-            given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
-            column.header = column.header or (f"{given}, {reading}" if reading else given)
+            heading = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
+            column.header = column.header or (f"{heading}, {reading}" if reading else heading)
 
 
 @dataclass

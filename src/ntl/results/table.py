@@ -38,7 +38,7 @@ class Block:
     def is_unlearnt(self, row: Row) -> bool:
         """Whether the mean is no better than the best constant answer's, at the endpoint."""
         sign, mean = self.endpoint.better.value, row.summary(self.endpoint.metric).mean
-        constants = [each.summary(self.endpoint.metric).mean for each in self.rows if each.is_heuristic]
+        constants = [constant.summary(self.endpoint.metric).mean for constant in self.rows if constant.is_heuristic]
         best = max((sign * value for value in constants if value is not None), default=-math.inf)
         return bool(row.overrides and sign and mean is not None and sign * mean <= best)
 
@@ -136,12 +136,12 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
 
     Records of different test data have scores of their own; each is listed once.
     """
-    found = dict[tuple[frozenset[Any], float | None], None]()
+    scores = dict[tuple[frozenset[Any], float | None], None]()
     for record in (record for record in records if key in record.metrics):
         files = record.data.get("files", {}).items()
-        test_files = frozenset(each for each in files if not each[0].startswith(("train", "validation")))
-        found[test_files, record.value(key)] = None
-    return dict(enumerate(sorted((score for _, score in found), key=lambda score: (score is None, score or 0.0))))
+        test_files = frozenset(file for file in files if not file[0].startswith(("train", "validation")))
+        scores[test_files, record.value(key)] = None
+    return dict(enumerate(sorted((score for _, score in scores), key=lambda score: (score is None, score or 0.0))))
 
 
 # ---- comparisons
@@ -167,8 +167,8 @@ def differences(
     but_loss = [{key: pin for key, pin in row.pins.items() if key.split(".")[0] not in aside} for row in rows]
     settings = dict(zip(rows, but_loss, strict=True))
     for role, (base, row) in product((Role.baseline, Role.control), product(rows, rows)):
-        other = base.spec.role is role and row is not base and row.overrides and row.spec.group == base.spec.group
-        if other and (role is Role.baseline or (row.spec.role is Role.ntl and settings[row] == settings[base])):
+        is_pair = base.spec.role is role and row is not base and row.overrides and row.spec.group == base.spec.group
+        if is_pair and (role is Role.baseline or (row.spec.role is Role.ntl and settings[row] == settings[base])):
             pairs[base, row] = None
     lines, scored = list[Line](), [column for column in columns if column.better is not Better.neither]
     for (base, row), column in product(pairs, scored):
@@ -212,7 +212,7 @@ def outcome_of(
     if not known and others and gate.metric not in others:
         gate = ColumnSpec(others[0])
     known += [(name, scores[gate.metric]) for name, scores in more.items() if gate.metric in scores]
-    best = max(known, key=lambda each: gate.better.value * each[1], default=None)
+    best = max(known, key=lambda item: gate.better.value * item[1], default=None)
     baselines = [row for rows in groups for row in rows.values() if row.spec.role is Role.baseline]
     base = [by_seed(gate.metric, row.records) for row in baselines]
     if best is None or not base or beats(gate, base, best[1]):
@@ -227,24 +227,24 @@ def find_primary(
     endpoint, gate, assay = (
         column_of(block, metric or spec.metric, scale) for metric in (spec.metric, spec.against_metric, spec.assay)
     )
-    groups, less = (rows_by_label(each, block, scale, rows) for each in (spec.groups, [spec.less] * bool(spec.less)))
-    pairs, taken = ([(each[spec.against], each[spec.row]) for each in part] for part in (groups, less))
+    groups, less = (rows_by_label(names, block, scale, rows) for names in (spec.groups, [spec.less] * bool(spec.less)))
+    pairs, taken = ([(group[spec.against], group[spec.row]) for group in part] for part in (groups, less))
     runs, others = ([(base.records, row.records) for base, row in part] for part in (pairs, taken))
     subtracted = sides(gate.metric, endpoint.metric, others) if less else ()
-    found = effect(endpoint, *sides(gate.metric, endpoint.metric, runs), spec.band, subtracted)
+    gap = effect(endpoint, *sides(gate.metric, endpoint.metric, runs), spec.band, subtracted)
     first, second, header = spec.row, spec.against, endpoint.words
     if spec.against_metric:
         first, second = read_by(first, endpoint.metric), read_by(second, gate.metric)
         header = header.partition(", ")[0]
-    if found is None:
+    if gap is None:
         return pairs[0], None, f"No run of a common seed of {first} and {second} yet."
-    outcome, heuristic = outcome_of(found, gate, [*groups, *less], block.scales[scale].heuristics)
+    outcome, heuristic = outcome_of(gap, gate, [*groups, *less], block.scales[scale].heuristics)
     why = f"the baseline does not beat {heuristic}"
     if spec.assay and outcome is not Outcome.not_run:
         shown = effect(assay, *sides(spec.assay, spec.assay, runs))
         if shown is None or shown.gain is None or shown.gain[0] <= 0:
-            outcome, said = Outcome.not_testable, shown.short if shown else "no run"
-            why = f"{spec.row} does not beat {spec.against} in {assay.words} ({said})"
+            outcome, measured = Outcome.not_testable, shown.short if shown else "no run"
+            why = f"{spec.row} does not beat {spec.against} in {assay.words} ({measured})"
     within = "; ".join(dict.fromkeys(row.spec.group for _, row in pairs))
     if less:
         first, second, within = f"{first} over {second}, {within},", spec.less, ""
@@ -256,11 +256,11 @@ def find_primary(
         Outcome.supported: f"{first} is better than {second} in {header}",
         Outcome.contradicted: f"{first} is worse than {second} in {header}",
     }
-    after = found.power if outcome is Outcome.inconclusive else ""
-    every = [run for pair in (*runs, *others) for each in pair for run in each.values()]
+    after = gap.power if outcome is Outcome.inconclusive else ""
+    every = [run for pair in (*runs, *others) for side in pair for run in side.values()]
     if seen := sum(str(run.git.get("commit") or "").startswith(tuple(spec.seen)) for run in every):
         after += f"; named after {'these' if seen == len(every) else f'{seen} of these {len(every)}'} runs"
-    return pairs[0], found, f"{leads[outcome]}{f' ({within})' if within else ''}: {found.text}{after}."
+    return pairs[0], gap, f"{leads[outcome]}{f' ({within})' if within else ''}: {gap.text}{after}."
 
 
 # ---- words that go with it
@@ -302,40 +302,40 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row], added: Sequence[
     if differing := _differing(rows, records):
         yield f"Not a fair comparison: the runs also differ in {', '.join(differing)}."
     # Rounding differs between processors, and can decide what a seed learns; a pair should not mix them.
-    devices = _sets(((row.spec.group, seed), each.device) for row in rows for seed, each in row.records.items())
-    if mixed := sorted({seed for (_, seed), found in devices.items() if len(found) > 1}):
+    devices = _sets(((row.spec.group, seed), record.device) for row in rows for seed, record in row.records.items())
+    if mixed := sorted({seed for (_, seed), kinds in devices.items() if len(kinds) > 1}):
         which = f"seed{'s' * (len(mixed) > 1)} {_listed(map(str, mixed))}"
         yield f"Not all rows of {which} ran on the same kind of processor."
     # What was measured on the data is no part of it, and not every record has it.
-    data = [(each.config.get("dataset"), {**each.data, "longer_than_train": None}) for each in records if each.data]
+    data = [(run.config.get("dataset"), {**run.data, "longer_than_train": None}) for run in records if run.data]
     read = _sets((json.dumps(settings, sort_keys=True), json.dumps(of, sort_keys=True)) for settings, of in data)
     if (most := max(map(len, read.values()), default=0)) > 1:
         yield f"Not a fair comparison: the runs read {most} different versions of the data."
     # Versions 2 and 3 differ only where a text has several ####, which no published one of 2 has.
-    rules = {str({rule: 3 if each == 2 else each for rule, each in record.rules.items()}) for record in records}
-    if len({each.replace("'default': 4", "'default': 3") for each in rules}) > 1:
+    rules = {str({rule: 3 if v == 2 else v for rule, v in record.rules.items()}) for record in records}
+    if len({text.replace("'default': 4", "'default': 3") for text in rules}) > 1:
         yield f"Not a fair comparison: {len(rules)} versions of the rules read the answers."
     elif len(rules) > 1:
         yield "Two versions of the rules read the answers: numerals alike, fractions and other notations not."
     if dirty := sum(bool(record.git.get("dirty")) for record in records):
         yield f"{dirty} of the {len(records)} records are of a source with uncommitted changes."
     shares = _sets(pair for record in records for pair in record.data.get("longer_than_train", {}).items())
-    ends = {split: sorted({min(found), max(found)}) for split, found in shares.items() if max(found) > 0}
-    if parts := [f"{split} {' to '.join(f'{share:.0%}' for share in found)}" for split, found in ends.items()]:
+    ends = {split: sorted({min(values), max(values)}) for split, values in shares.items() if max(values) > 0}
+    if parts := [f"{split} {' to '.join(f'{share:.0%}' for share in values)}" for split, values in ends.items()]:
         yield f"Test examples with more tokens than any that was trained on: {', '.join(parts)}."
 
 
 def _sets(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, set[Any]]:
-    found: dict[Any, set[Any]] = {}
+    sets: dict[Any, set[Any]] = {}
     for key, value in pairs:
-        found.setdefault(key, set()).add(value)
-    return found
+        sets.setdefault(key, set()).add(value)
+    return sets
 
 
 def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
     pins = _sets((key, row.pins.get(key)) for key in {*chain(*(row.pins for row in rows))} for row in rows if row.pins)
-    varied = {key for key, found in pins.items() if len(found) > 1}
+    varied = {key for key, pinned in pins.items() if len(pinned) > 1}
     values = list[tuple[tuple[str, int, str], str]]()
     for record in records:
         loss, objective = (record.config.get(group, {}).get("name") for group in ("loss", "objective"))
@@ -348,4 +348,4 @@ def _differing(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[str]:
                 seed = record.seed if key in ("base", "tokenizer.path") or key.endswith(".seed") else 0
                 place = key, seed, source if group in ("objective", "decoding") else ""
                 values.append((place, json.dumps(value)))
-    return sorted({key for (key, *_), found in _sets(values).items() if len(found) > 1})
+    return sorted({key for (key, *_), texts in _sets(values).items() if len(texts) > 1})

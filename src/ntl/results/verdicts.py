@@ -89,19 +89,19 @@ class Verdict:
     @property
     def tasks(self) -> dict[str, Cell]:
         """The cell of each task at the largest scale that ran, in the order of the file; without a run the first."""
-        found = dict[str, Cell]()
+        largest = dict[str, Cell]()
         for cell in self.cells:
-            best = found.setdefault(cell.spec.task, cell)
+            best = largest.setdefault(cell.spec.task, cell)
             if cell.effect and (not best.effect or SCALES.index(cell.scale) >= SCALES.index(best.scale)):
-                found[cell.spec.task] = cell
-        return found
+                largest[cell.spec.task] = cell
+        return largest
 
     @property
     def outcome(self) -> Outcome:
         """That of the tasks which decide, "depends on the task" where they disagree; else why none decides."""
         outcomes = {cell.outcome for cell in self.tasks.values()}
         order = (*DECIDED, Outcome.inconclusive, Outcome.not_testable, Outcome.not_run)
-        return Outcome.depends if len(outcomes & {*DECIDED}) > 1 else next(each for each in order if each in outcomes)
+        return Outcome.depends if len(outcomes & {*DECIDED}) > 1 else next(kind for kind in order if kind in outcomes)
 
     @property
     def share(self) -> str:
@@ -114,38 +114,38 @@ class Verdict:
     @property
     def by_task(self) -> str:
         """``supported: multiplication (hour); contradicted: arithmetic (hour)``, those that decide first."""
-        found = dict[Outcome, list[str]]()
+        tasks = dict[Outcome, list[str]]()
         for task, cell in self.tasks.items():
-            found.setdefault(cell.outcome, []).append(f"{task} ({cell.scale}{cell.few})".removesuffix(" ()"))
-        return "; ".join(f"{each.value}: {', '.join(found[each])}" for each in Outcome if each in found)
+            tasks.setdefault(cell.outcome, []).append(f"{task} ({cell.scale}{cell.few})".removesuffix(" ()"))
+        return "; ".join(f"{outcome.value}: {', '.join(tasks[outcome])}" for outcome in Outcome if outcome in tasks)
 
 
 def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequence[RunRecord]) -> Cell | None:
     block, scale = table.spec.blocks[cell.block], table.scale
-    made = next((each.rows for each in table.blocks if each.spec is block), None)
-    if made is None or not (groups := rows_by_label(cell.groups, block, scale, made)):
+    rows = next((built.rows for built in table.blocks if built.spec is block), None)
+    if rows is None or not (groups := rows_by_label(cell.groups, block, scale, rows)):
         return None
     base_metric, wanted = cell.against_metric or cell.metric, table.spec.primary_of(scale)
     gate, column = (column_of(block, metric, cell.table) for metric in (base_metric, cell.metric))
     same = all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(specs.PairSpec))
     primary = same and not wanted.less
-    band, pairs = wanted.band if primary else BAND, [(each[cell.against], each[cell.row]) for each in groups]
+    band, pairs = wanted.band if primary else BAND, [(group[cell.against], group[cell.row]) for group in groups]
     own, others = [[row.records for row in pair] for pair in pairs], [replications(pair, records) for pair in pairs]
     both = [[one | other for one, other in zip(*parts, strict=True)] for parts in zip(own, others, strict=True)]
-    here, there, found = (
+    here, there, pooled = (
         effect(column, *sides(base_metric, cell.metric, runs), band=band) for runs in (own, others, both)
     )
     models = ", ".join(dict.fromkeys(model_name(row.pins["model"]) for pair in pairs for row in pair[::-1]))
     place = f"`{scale}`, [{table.parts[0]}](tables/{table.stem}.md), {models}"
     what = f"{read_by(cell.row, cell.metric)} against {read_by(cell.against, base_metric)}"
     new = Cell(claim, cell, scale, place, f"{what}, {column.words.split(', ')[0]}", band=band)
-    if found is None or 0 < found.summary.n < 3:
+    if pooled is None or 0 < pooled.summary.n < 3:
         return new
     if here and there:
         in_table, in_others = (f"n = {part.summary.n}: {part.short}" for part in (here, there))
         new.parts = f" (in this table {in_table}; in others {in_others})"
-    new.effect, new.planned = found, here if primary else None
-    new.outcome, new.heuristic = outcome_of(found, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
+    new.effect, new.planned = pooled, here if primary else None
+    new.outcome, new.heuristic = outcome_of(pooled, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
     return new
 
 
@@ -163,8 +163,8 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     import pandas as pd
 
     def times(where: Mapping[str, str]) -> list[float]:
-        (one,) = (each for each in lines if all(each[key] == value for key, value in where.items()))
-        return [float(one[key]) for key in ("ratio", "ratio_low", "ratio_high", "rounds")]
+        (row,) = (row for row in lines if all(row[key] == value for key, value in where.items()))
+        return [float(row[key]) for key in ("ratio", "ratio_low", "ratio_high", "rounds")]
 
     try:
         lines = pd.read_csv(folder / cell.benchmark, comment="#", dtype=str, keep_default_na=False).to_dict("records")
@@ -172,13 +172,13 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
         by, least, most, _ = times(cell.where | cell.over) if cell.over else (1.0, 1.0, 1.0, 0)
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{VERDICTS}: {claim.name}: {cell.benchmark}: not one line as named ({error})") from error
-    ratios = [each / over for each, over in zip(ratios, (by, most, least), strict=True)]
+    ratios = [ratio / over for ratio, over in zip(ratios, (by, most, least), strict=True)]
     ratio, low, high = map(math.log, ratios)
     time = specs.ColumnSpec("validation/loss", "time")  # any metric of which less is better
-    found = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND), True)
+    timing = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND), True)
     said = "{:.2f} [{:.2f}, {:.2f}] times {}".format(*ratios, cell.against)
     place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {rounds:.0f} timings"
-    return Cell(claim, cell, "", place, cell.row, found, found.outcome(not claim.no_worse), said=said)
+    return Cell(claim, cell, "", place, cell.row, timing, timing.outcome(not claim.no_worse), said=said)
 
 
 def judge(
@@ -189,7 +189,7 @@ def judge(
     The p of all primary comparisons that tables name and that have an interval, testable or not, are corrected together
     by Holm's method, by the t test: an exact p is never below 2 / 2^n, which no correction over many survives.
     """
-    found = []
+    verdicts = []
     for claim in spec.claims:
         cells = list[Cell | None]()
         for cell in claim.cells:
@@ -197,16 +197,16 @@ def judge(
             shown = [table for table in of_table if table.scale in (cell.scales or SCALES)]
             cells += [_table_cell(claim, cell, table, records) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks or RESULTS / "benchmarks")] if cell.benchmark else []
-        found.append(Verdict(claim, tuple(filter(None, cells))))
-    planned = [cell for verdict in found for cell in verdict.cells if cell.planned]
+        verdicts.append(Verdict(claim, tuple(filter(None, cells))))
+    planned = [cell for verdict in verdicts for cell in verdict.cells if cell.planned]
     claimed = {(cell.spec.table, cell.scale) for cell in planned}
     tested = [(cell, cell.planned.p(not cell.claim.no_worse)) for cell in planned if cell.planned]
     unclaimed = [table.primary for table in tables if table.primary and (table.spec.name, table.scale) not in claimed]
-    known = [(cell, p) for cell, p in [*tested, *((None, each.p(True)) for each in unclaimed)] if p is not None]
-    for (cell, _), corrected in zip(known, holm([p for _, p in known]), strict=True):
+    family = [(cell, p) for cell, p in [*tested, *((None, primary.p(True)) for primary in unclaimed)] if p is not None]
+    for (cell, _), corrected in zip(family, holm([p for _, p in family]), strict=True):
         if cell:
-            cell.corrected, cell.family = corrected, len(known)
-    return found
+            cell.corrected, cell.family = corrected, len(family)
+    return verdicts
 
 
 def learnt(sentences: Sequence[specs.SentenceSpec], verdicts: Sequence[Verdict], complete: bool = True) -> list[str]:
@@ -215,23 +215,23 @@ def learnt(sentences: Sequence[specs.SentenceSpec], verdicts: Sequence[Verdict],
     UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or, where they are to
     be ``complete``, a claim is supported or contradicted on a task that they name, and none of them rests on it.
     """
-    cells = {f"{each.spec.name}/{task}": cell for each in verdicts for task, cell in each.tasks.items()}
-    found, held = list[str](), {name for sentence in sentences for name in sentence.holds}
+    cells = {f"{verdict.spec.name}/{task}": cell for verdict in verdicts for task, cell in verdict.tasks.items()}
+    texts, held = list[str](), {name for sentence in sentences for name in sentence.holds}
     for sentence in sentences:
         named = [name for _, name, _, _ in Formatter().parse(sentence.text) if name]
         if lost := [name for name in (*named, *sentence.holds) if name not in cells]:
             raise UserError(f"{VERDICTS}: learnt: {lost[0]!r} is no claim/task")
         for name, wanted in sentence.holds.items():
             if (now := cells[name].outcome).name != wanted:
-                told = f"{name} being {wanted.replace('_', ' ')}, and it is {now.value}: write what is true now"
-                raise UserError(f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {told}")
-        found.append(" ".join(sentence.text.format_map({name: cells[name].short for name in named}).split()))
+                basis = f"{name} being {wanted.replace('_', ' ')}, and it is {now.value}: write what is true now"
+                raise UserError(f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {basis}")
+        texts.append(" ".join(sentence.text.format_map({name: cells[name].short for name in named}).split()))
     tasks = {cells[name].spec.task for name in held}
     for name, cell in cells.items():
         if complete and cell.outcome in DECIDED[:2] and cell.spec.task in tasks and name not in held:
-            told = "write one that is true of it, or name it in the `holds` of one that is"
-            raise UserError(f"{VERDICTS}: learnt: no sentence rests on {name} ({cell.outcome.value}): {told}")
-    return found
+            remedy = "write one that is true of it, or name it in the `holds` of one that is"
+            raise UserError(f"{VERDICTS}: learnt: no sentence rests on {name} ({cell.outcome.value}): {remedy}")
+    return texts
 
 
 # ---- results/README.md, results/EVIDENCE.md, and the results in the project's README
@@ -247,12 +247,12 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
     spec = specs.load_verdicts()
     verdicts = judge(spec, tables, records)
     square = squares(spec.squares, tables)
-    advice = [f"- {each}" for each in learnt(spec.advice, verdicts, complete=False)]
-    told = "\n".join([*advice, "", *square, "", SQUARES_ARE])
+    advice = [f"- {text}" for text in learnt(spec.advice, verdicts, complete=False)]
+    section = "\n".join([*advice, "", *square, "", SQUARES_ARE])
     return {
         folder / "README.md": results_page(verdicts, learnt(spec.learnt, verdicts), square, tables),
         folder / "EVIDENCE.md": evidence_page(verdicts),
-        readme: f"{before}{BEGIN}\n{told}\n{END}{after}",
+        readme: f"{before}{BEGIN}\n{section}\n{END}{after}",
     }
 
 
@@ -263,22 +263,22 @@ def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list
         *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "distribution")),
     )
     lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
-    for each in wanted:
-        where, metrics = f"{VERDICTS}: squares: {each.task}", (each.metric, f"{each.metric}@{each.reading}")
-        of_table = [table for table in tables if (table.spec.name, table.scale) == (each.table, each.scale)]
-        blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[each.block]]
+    for spec in wanted:
+        where, metrics = f"{VERDICTS}: squares: {spec.task}", (spec.metric, f"{spec.metric}@{spec.reading}")
+        of_table = [table for table in tables if (table.spec.name, table.scale) == (spec.table, spec.scale)]
+        blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[spec.block]]
         if not blocks:
             raise UserError(f"{where}: there is no such table, scale and block")
         (block,), (greedy, read) = blocks, (column_of(blocks[0].spec, metric, where).metric for metric in metrics)
-        (rows,) = rows_by_label([each.group], block.spec, each.scale, block.rows)
+        (rows,) = rows_by_label([spec.group], block.spec, spec.scale, block.rows)
         rows |= {row.spec.constant: row for row in block.rows if row.spec.constant}
         cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
         means = [rows[label].summary(metric).mean if label in rows else None for label, metric in cells]
-        n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(each.reading, each.reading)
-        known = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
-        more = [f" (n = {count})" * (count != n) for count in known]  # a row may have fewer seeds
+        n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(spec.reading, spec.reading)
+        counts = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
+        more = [f" (n = {count})" * (count != n) for count in counts]  # a row may have fewer seeds
         shown = ["" if mean is None else f"{mean:#.3g}{fewer}" for mean, fewer in zip(means, more, strict=True)]
-        lines.append(line([escape(each.task), str(n), by.replace("_", " "), *shown]))
+        lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *shown]))
     return lines
 
 
@@ -289,18 +289,18 @@ def results_page(
     claims = list[str]()
     for whose, members in groupby(verdicts, key=lambda verdict: verdict.spec.whose):
         claims += [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
-        for each in members:
-            place = re.sub(r"[^\w\- ]", "", _heading(each).lower()).replace(" ", "-")
-            told = f"[{escape(each.spec.text)}](EVIDENCE.md#{place})"
-            claims.append(line([told, f"**{each.outcome.value}{each.share}**", escape(each.by_task)]))
+        for verdict in members:
+            place = re.sub(r"[^\w\- ]", "", _heading(verdict).lower()).replace(" ", "-")
+            link = f"[{escape(verdict.spec.text)}](EVIDENCE.md#{place})"
+            claims.append(line([link, f"**{verdict.outcome.value}{verdict.share}**", escape(verdict.by_task)]))
         claims.append("")
-    cells = [cell for each in verdicts for cell in each.cells if cell.corrected is not None]
+    cells = [cell for verdict in verdicts for cell in verdict.cells if cell.corrected is not None]
     tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
     below = [f"{cell.claim.name} ({cell.outcome.value})" for cell in tested if (cell.corrected or 0.0) < ALPHA]
     over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} primary comparisons"
     named = f"that our tables name and that have an interval, p is below {ALPHA} for"
     parts = {
-        "learnt": [f"- {escape(each)}" for each in sentences],
+        "learnt": [f"- {escape(sentence)}" for sentence in sentences],
         "squares": [*square, "", SQUARES_ARE],
         "verdicts": claims,
         "corrected": [escape(f"{over} {named}{':' * bool(below)} {'; '.join(below) or 'none'}.")],
@@ -341,11 +341,11 @@ def evidence_page(verdicts: Sequence[Verdict]) -> str:
         "Each claim of the [verdicts](README.md#verdicts), task by task; [methods](METHODS.md).",
         "",
     ]
-    for each in verdicts:
-        lines += [f"## {escape(_heading(each))}", "", f"{escape(each.spec.text)} ({escape(each.spec.source)})", ""]
-        for cell in (cell for cell in each.cells if cell.effect is not None):
-            said = f"{escape(cell.what)}: {escape(cell.text)}: **{cell.outcome.value}{cell.few}**"
-            lines.append(f"- {cell.spec.task}, {cell.place}: {said}")
-        lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in each.cells if cell.effect is None]
+    for entry in verdicts:
+        lines += [f"## {escape(_heading(entry))}", "", f"{escape(entry.spec.text)} ({escape(entry.spec.source)})", ""]
+        for cell in (cell for cell in entry.cells if cell.effect is not None):
+            text = f"{escape(cell.what)}: {escape(cell.text)}: **{cell.outcome.value}{cell.few}**"
+            lines.append(f"- {cell.spec.task}, {cell.place}: {text}")
+        lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in entry.cells if cell.effect is None]
         lines += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
     return "\n".join(lines)

@@ -60,7 +60,7 @@ class Source:
     def verdicts(self) -> list[Verdict]:
         """On all claims, by the tables at the scales that ran."""
         spec, ran_at = load_verdicts(), {record.config.get("scale", {}).get("name") for record in self.records}
-        specs = [*map(table_spec, sorted({cell.table for each in spec.claims for cell in each.cells} - {""}))]
+        specs = [*map(table_spec, sorted({cell.table for claim in spec.claims for cell in claim.cells} - {""}))]
         tables = [build_table(spec, self.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
         return judge(spec, tables, self.records, self.results / "benchmarks")
 
@@ -68,10 +68,10 @@ class Source:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""
         plans = plan_block(table_spec(table).blocks[block], scale)
         rows = {row.spec.label: row for row in plans if row.pins and row.spec.group == group}
-        found = {rows[label].pins.get("loss", ""): row_records(rows[label], self.records) for label in labels}
-        if not any(found.values()):
+        runs = {rows[label].pins.get("loss", ""): row_records(rows[label], self.records) for label in labels}
+        if not any(runs.values()):
             raise NoRuns
-        return {loss: have for loss, have in found.items() if have}
+        return {loss: have for loss, have in runs.items() if have}
 
     def table(self, name: str) -> Any:
         """A CSV file as a DataFrame; lines that begin with # are comments."""
@@ -120,11 +120,11 @@ def legend(figure: Figure, columns: int) -> None:
 
 def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> Any:
     """A DataFrame: a row for each seed, a column for each group that has the metric, sorted; NaN where undefined."""
-    found = {
+    by_seed = {
         seed: {group: values.get(metric) for group, values in record.groups.get(split, {}).items()}
         for seed, record in records.items()
     }
-    return pd.DataFrame(found, dtype=float).T.dropna(axis=1, how="all").sort_index(axis=1)
+    return pd.DataFrame(by_seed, dtype=float).T.dropna(axis=1, how="all").sort_index(axis=1)
 
 
 def draw_grid(

@@ -51,16 +51,16 @@ def figure1b(source: Source) -> Drawn:
 def figure2(source: Source) -> Drawn:
     """Where each loss has its minimum; NaN, which is not drawn, where p(4) would be negative."""
     curves = source.table("figures/losses_by_mass.csv")
-    known = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
-    figure, axes = panels(PAGE, 2.1, len(known), sharey=True)
-    for each, (loss, title) in zip(axes, known.items(), strict=True):
+    titles = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
+    figure, axes = panels(PAGE, 2.1, len(titles), sharey=True)
+    for panel, (loss, title) in zip(axes, titles.items(), strict=True):
         # CE has no largest value: where p(4) < 0.02 its colour is the last one, as of any large number.
         grid = np.minimum(curves.pivot(index="p5", columns="p3", values=loss).to_numpy(), 1e9)
         top, ticks, extend = (4, [0, 2, 4], "max") if loss == "ce" else (1, [0, 0.5, 1], "neither")
-        image = each.imshow(grid, extent=(0, 1, 0, 1), norm=Normalize(0, top), **draw.RASTER)
-        bar = figure.colorbar(image, ax=each, fraction=0.045, pad=0.03, extend=extend, ticks=ticks)
+        image = panel.imshow(grid, extent=(0, 1, 0, 1), norm=Normalize(0, top), **draw.RASTER)
+        bar = figure.colorbar(image, ax=panel, fraction=0.045, pad=0.03, extend=extend, ticks=ticks)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        each.set(title=title, xlabel="p(3)", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+        panel.set(title=title, xlabel="p(3)", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     axes[0].set_ylabel("p(5)")
     return figure, {}
 
@@ -72,33 +72,33 @@ def figure3(source: Source) -> Drawn:
     rows = rows.assign(place=rows["loss"].map(order.index))
     printed = read_yaml(source.results / "paper" / "figure3.yaml")["rows"]
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), 4, sharey=True)
-    for each, part in zip(axes, ("forward", "forward+backward", "training step"), strict=False):
-        here, theirs = rows[rows["part"] == part], {f"{part}/ratio": 0, f"{part}/overhead": 1}
-        each.hlines(here["place"], here["ratio_low"], here["ratio_high"], color=OURS, linewidth=2)
-        each.plot(here["ratio"], here["place"], "o", color=OURS, markersize=4, label="measured here")
+    for panel, part in zip(axes, ("forward", "forward+backward", "training step"), strict=False):
+        measured, theirs = rows[rows["part"] == part], {f"{part}/ratio": 0, f"{part}/overhead": 1}
+        panel.hlines(measured["place"], measured["ratio_low"], measured["ratio_high"], color=OURS, linewidth=2)
+        panel.plot(measured["ratio"], measured["place"], "o", color=OURS, markersize=4, label="measured here")
         points = {
             order.index(row["label"]): row["values"][key][0] + base
             for row in printed
             for key, base in theirs.items()
             if key in row["values"]
         }
-        each.plot([*points.values()], [*points], "x", color=THEIRS, markersize=5, label="paper (GPU)")
-        each.set(title=part.replace("+", " and\n"), xlabel="time, ratio to CE")
-        each.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
+        panel.plot([*points.values()], [*points], "x", color=THEIRS, markersize=5, label="paper (GPU)")
+        panel.set(title=part.replace("+", " and\n"), xlabel="time, ratio to CE")
+        panel.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
     memory = rows[rows["part"] == "forward+backward"]
     axes[-1].barh(memory["place"], memory["peak_mib"], color=OURS, height=0.6)
     axes[-1].set(title="forward and\nbackward", xlabel="peak memory (MiB)")
-    for each in axes:
-        draw.name_rows(each, [name_of(loss) for loss in order])
-        each.grid(axis="x")
+    for panel in axes:
+        draw.name_rows(panel, [name_of(loss) for loss in order])
+        panel.grid(axis="x")
     draw.legend(figure, 2)
-    one = rows.iloc[0]
-    shape = " × ".join(f"{one[name]:,}" for name in ("batch", "length", "vocab"))
-    size = one["batch"] * one["length"] * one["vocab"] * (4 if one["dtype"] == "float32" else 2) / 2**20
-    where = f"CPU, {one['threads']} thread" if one["threads"] else f"one {one['device'].upper()}"
+    first = rows.iloc[0]
+    shape = " × ".join(f"{first[name]:,}" for name in ("batch", "length", "vocab"))
+    size = first["batch"] * first["length"] * first["vocab"] * (4 if first["dtype"] == "float32" else 2) / 2**20
+    where = f"CPU, {first['threads']} thread" if first["threads"] else f"one {first['device'].upper()}"
     times = rows.pivot(index="loss", columns="part", values="ratio")[["forward", "forward+backward"]]
     words = {loss: "{:.2f} and {:.2f}".format(*times.loc[loss]) for loss in ("ce_digits", "ntl_was")}
-    return figure, words | {"where": where, "shape": shape, "size": f"{size:.0f}", **one[["dtype", "rounds"]]}
+    return figure, words | {"where": where, "shape": shape, "size": f"{size:.0f}", **first[["dtype", "rounds"]]}
 
 
 def figure4(source: Source) -> Drawn:
@@ -111,29 +111,29 @@ def figure4(source: Source) -> Drawn:
     figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), 2, sharey=True)
     reached = dict[float, dict[str, list[float]]]()  # by threshold, loss and group, in the median
     # At scale=hour no length comes below the paper's 0.5%: 20% is our choice, as it was at scale=tiny.
-    for each, threshold, more in zip(axes, (0.5, 20.0), (", as in the paper", ""), strict=True):
+    for panel, threshold, more in zip(axes, (0.5, 20.0), (", as in the paper", ""), strict=True):
         middles = reached[threshold] = {}
         for at, (loss, have) in enumerate(runs.items()):
             look, offset = LOOKS[loss], 0.24 * (at - (len(runs) - 1) / 2)
-            epochs = [found for run in have.values() if (found := run.epochs_until(threshold))]
+            epochs = [by_group for run in have.values() if (by_group := run.epochs_until(threshold))]
             # Of two middle values the later one, as one of them may be infinite.
-            middles[loss] = [median_high(found[group] for found in epochs) for group in groups if epochs]
+            middles[loss] = [median_high(by_group[group] for by_group in epochs) for group in groups if epochs]
             for place, middle in enumerate(middles[loss]):
                 marks = {"color": look.colour, "markerfacecolor": look.colour if math.isfinite(middle) else "none"}
                 # At the end of the axis it is drawn whole, above it.
                 whole = {"markersize": 4, "linestyle": "none", "clip_on": False, "zorder": 4}
-                each.plot(min(middle, end), place + offset, look.marker, **marks, **whole)
-            each.plot([], [], look.marker, color=look.colour, markersize=4, label=name_of(loss))
+                panel.plot(min(middle, end), place + offset, look.marker, **marks, **whole)
+            panel.plot([], [], look.marker, color=look.colour, markersize=4, label=name_of(loss))
         grey: dict[str, Any] = {"va": "center", "color": "#555555"}
         counts = [sum(map(math.isfinite, of_loss)) for of_loss in middles.values()]
         if not any(counts):
             words = "none of the lengths\nwithin the training,\nwhatever the loss"
-            each.text(end / 2, (len(groups) - 1) / 2, words, ha="center", backgroundcolor="white", **grey)
+            panel.text(end / 2, (len(groups) - 1) / 2, words, ha="center", backgroundcolor="white", **grey)
         if min(counts) < len(groups):
-            each.text(end, -0.62, "not reached", ha="right", **grey)
-        draw.name_rows(each, [group.replace("x", " × ") for group in groups], -0.95)
-        each.set(title=f"relative error below {threshold:g}%{more}", xlabel="epochs of training", xlim=(0, end))
-        each.grid(axis="x")
+            panel.text(end, -0.62, "not reached", ha="right", **grey)
+        draw.name_rows(panel, [group.replace("x", " × ") for group in groups], -0.95)
+        panel.set(title=f"relative error below {threshold:g}%{more}", xlabel="epochs of training", xlim=(0, end))
+        panel.grid(axis="x")
     axes[0].set_ylabel("digits of the two factors")
     draw.legend(figure, 3)
     (_, paper), (ce, was) = map(draw.compared, reached.values())
@@ -148,16 +148,16 @@ def figureA1(source: Source) -> Drawn:
     names = [sorted(set().union(*of.values())) for of in scores]
     sizes = [*map(len, names)]
     figure, axes = panels(PAGE, 1.0 + 0.25 * sum(sizes), 1, 2, sharex=True, height_ratios=sizes)
-    for each, of, modules, title in zip(axes, scores, names, SPLITS.values(), strict=True):
+    for panel, of, modules, title in zip(axes, scores, names, SPLITS.values(), strict=True):
         for at, (loss, values) in enumerate(of.items()):
             offset = 0.27 * (at - (len(of) - 1) / 2)  # equal values lie beside one another
-            places, found, look = [modules.index(name) + offset for name in values], 100 * values, LOOKS[loss]
-            each.hlines(places, found.min(), found.max(), color=look.colour, linewidth=1)
+            places, percent, look = [modules.index(name) + offset for name in values], 100 * values, LOOKS[loss]
+            panel.hlines(places, percent.min(), percent.max(), color=look.colour, linewidth=1)
             label = f"{name_of(loss)} ({seeds_text([len(runs[loss])])})"
-            each.plot(found.mean(), places, look.marker, label=label, color=look.colour, markersize=3.5)
-        draw.name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in modules])
-        each.set_title(title, loc="left")
-        each.grid(axis="both")
+            panel.plot(percent.mean(), places, look.marker, label=label, color=look.colour, markersize=3.5)
+        draw.name_rows(panel, [name.replace("__", ": ").replace("_", " ") for name in modules])
+        panel.set_title(title, loc="left")
+        panel.grid(axis="both")
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel("exact answers (%)")
@@ -172,10 +172,10 @@ def figureA2(source: Source) -> Drawn:
     """Of the runs that Granite 3.1 stands for: the mixture of experts of Table 5."""
     runs = source.runs("table5", "hour", block=1, group="Granite MoE")
     figure, axes = panels(PAGE, 2.5, len(runs), sharey=True)
-    for each, (loss, have) in zip(axes, runs.items(), strict=True):
-        edge = draw.draw_grid(each, have, "mape", "x", "median", LogNorm(5, 200))
-        each.add_patch(Rectangle((-0.5, -0.5), edge, edge, fill=False, color="#000000", linewidth=1.5))
-        each.set(title=LOOKS[loss].name, xlabel="digits of the second factor")
+    for panel, (loss, have) in zip(axes, runs.items(), strict=True):
+        edge = draw.draw_grid(panel, have, "mape", "x", "median", LogNorm(5, 200))
+        panel.add_patch(Rectangle((-0.5, -0.5), edge, edge, fill=False, color="#000000", linewidth=1.5))
+        panel.set(title=LOOKS[loss].name, xlabel="digits of the second factor")
     axes[0].set_ylabel("digits of the first factor")
     bar = figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, extend="both", label="mean relative error (%)")
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
@@ -198,9 +198,9 @@ def figureA4(source: Source) -> Drawn:
     for (title, scale, split), runs in blocks.items():
         file = source.results / "benchmarks" / f"calibration_{scale}.json"
         with one_line_errors("read", file):
-            known = json.loads(file.read_text(encoding="utf-8"))
+            by_id = json.loads(file.read_text(encoding="utf-8"))
         for loss, have in runs.items():
-            if tables := [known[run.id][split]["digits"] for run in have.values() if run.id in known]:
+            if tables := [by_id[run.id][split]["digits"] for run in have.values() if run.id in by_id]:
                 full = [[[np.nan] * 10 if row is None else row for row in table] for table in tables]
                 grids[title, loss] = np.array(full, dtype=float).mean(axis=0)
                 counts.append(len(tables))
@@ -210,19 +210,19 @@ def figureA4(source: Source) -> Drawn:
     figure, axes = panels(PAGE, 0.5 + 1.3 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
     # The colours end at the next ten percent.
     options = {"vmin": 0, "vmax": 10 * math.ceil(10 * max(map(np.nanmax, grids.values()))), **draw.RASTER}
-    for each, (title, loss) in zip(axes, ((title, loss) for title in titles for loss in losses), strict=True):
+    for panel, (title, loss) in zip(axes, ((title, loss) for title in titles for loss in losses), strict=True):
         if (mean := grids.get((title, loss))) is None:
-            each.set_visible(False)
+            panel.set_visible(False)
             continue
-        each.imshow(100 * mean, **options)
-        each.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3), title=LOOKS[loss].name if title == titles[0] else "")
-        each.set_ylabel(f"{title}\nright digit" if loss == losses[0] else "")
-        each.set_xlabel("predicted digit" if title == titles[-1] else "")
+        panel.imshow(100 * mean, **options)
+        panel.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3), title=LOOKS[loss].name if title == titles[0] else "")
+        panel.set_ylabel(f"{title}\nright digit" if loss == losses[0] else "")
+        panel.set_xlabel("predicted digit" if title == titles[-1] else "")
     figure.colorbar(axes[0].images[0], ax=axes, label="mean probability (%)", shrink=0.8)
     right = {key: 100 * float(np.nanmean(np.diag(mean))) for key, mean in grids.items()}
     pairs = [draw.compared({loss: right[title, loss] for loss in losses if (title, loss) in right}) for title in titles]
-    told = [f"{was:.0f}% (CE: {ce:.0f}%) on {title}" for title, (ce, was) in zip(titles, pairs, strict=True)]
-    return figure, {"seeds": seeds_text(counts), "right": ", ".join(told)}
+    shares = [f"{was:.0f}% (CE: {ce:.0f}%) on {title}" for title, (ce, was) in zip(titles, pairs, strict=True)]
+    return figure, {"seeds": seeds_text(counts), "right": ", ".join(shares)}
 
 
 def gains(source: Source, whose: Whose) -> Drawn:
@@ -265,7 +265,7 @@ def gains(source: Source, whose: Whose) -> Drawn:
         axes.plot([], [], marker=marker, color=colour, markersize=4, label=label)
     draw.name_rows(axes, [*rows])
     outcomes = Counter(cell.outcome for cells in rows.values() for cell in cells)
-    shown = ", ".join(f"{outcomes[each]} {each.value}" for each in Outcome if each in outcomes)
+    shown = ", ".join(f"{outcomes[outcome]} {outcome.value}" for outcome in Outcome if outcome in outcomes)
     axes.set_title(f"{whose.value}, {outcomes.total()} comparisons:\n{shown}", loc="left")
     draw.legend(figure, 2)
     return figure, {"left": str(left)}
@@ -276,10 +276,10 @@ def needle(source: Source) -> Drawn:
     rows = ("next token", "15% masked", "15% random tokens (control)")
     runs = {row: have for row in rows for have in source.runs("meap_needle", "tiny", [row]).values()}
     figure, axes = panels(PAGE, 2.3, len(runs), sharey=True)
-    for each, (row, have) in zip(axes, runs.items(), strict=True):
-        trained = draw.draw_grid(each, have, "accuracy", "@", "mean", Normalize(0, 1), form="{:.2f}", aspect="auto")
-        each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
-        each.set(title=row.replace("%", " %").removesuffix(" (control)"), xlabel="depth (%)")
+    for panel, (row, have) in zip(axes, runs.items(), strict=True):
+        trained = draw.draw_grid(panel, have, "accuracy", "@", "mean", Normalize(0, 1), form="{:.2f}", aspect="auto")
+        panel.axhline(trained - 0.5, color="#000000", linewidth=1.5)
+        panel.set(title=row.replace("%", " %").removesuffix(" (control)"), xlabel="depth (%)")
     axes[0].set_ylabel("words of the text")
     figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label="accuracy")
     return figure, {"seeds": draw.seeds_of(runs)}
@@ -290,18 +290,18 @@ def speculative(source: Source) -> Drawn:
     rows = source.table("benchmarks/speculative.csv")
     first, most = rows.iloc[0], int(rows["heads"].max())
     figure, axes = panels(PAGE, 2.3, 3)
-    for (batch, here), (marker, colour) in zip(rows.groupby("batch", sort=False), MARKS, strict=False):
+    for (batch, group), (marker, colour) in zip(rows.groupby("batch", sort=False), MARKS, strict=False):
         look = {"color": colour, "marker": marker, "markersize": 4}
-        drafting, kept = range(2, most + 1), here[here["heads"] == most].iloc[0]
-        axes[0].plot(here["heads"], here["tokens_per_forward"], label=f"batch {batch}", **look)
+        drafting, kept = range(2, most + 1), group[group["heads"] == most].iloc[0]
+        axes[0].plot(group["heads"], group["tokens_per_forward"], label=f"batch {batch}", **look)
         axes[1].plot(drafting, [kept[f"accepted_head{head}"] for head in drafting], **look)
-        axes[2].plot(here["heads"], here["speedup"], **look)
-        axes[2].vlines(here["heads"], here["speedup_low"], here["speedup_high"], color=colour, linewidth=1.2)
+        axes[2].plot(group["heads"], group["speedup"], **look)
+        axes[2].vlines(group["heads"], group["speedup_low"], group["speedup_high"], color=colour, linewidth=1.2)
     titles = ("tokens a forward pass", f"drafts kept, of {most} heads", "times as fast as greedy")
-    for each, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
-        each.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
-        each.grid(axis="y")
-        each.set_ylim(bottom=0)
+    for panel, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
+        panel.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
+        panel.grid(axis="y")
+        panel.set_ylim(bottom=0)
     axes[1].set_ylim(top=1.05)
     axes[2].axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
     draw.legend(figure, rows["batch"].nunique())
