@@ -38,7 +38,7 @@ TYPE_ERRORS: Calls = {
     "weight": [made(weight="0.3")],
     "'gpt2', a str, is no tokenizer": [lambda: NumberTokenLoss.from_tokenizer("gpt2", shift=True)],
     "NumberVocabulary": [partial(NumberTokenLoss, TOKENS, shift=True), partial(ntl_was, *batch()[:2], TOKENS)],
-    "labels must be token ids": [
+    "labels must be integer token ids": [
         partial(call, LOGITS, wrong, **vocab)
         for wrong in (LABELS.float(), LABELS > 3)
         for call, vocab in ((SHIFTED, {}), (ntl_was, {"number_vocab": DIGITS}))

@@ -28,12 +28,12 @@ def max_new_tokens(parts: RunParts) -> int:
 
 def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
     """The test splits of a decoding. UserError for one that the data set does not have."""
-    known = parts.dataset.test_splits
-    chosen = tuple(getattr(decoding, "splits", ())) or known
-    if unknown := [split for split in chosen if split not in known]:
+    splits = parts.dataset.test_splits
+    chosen = tuple(getattr(decoding, "splits", ())) or splits
+    if unknown := [split for split in chosen if split not in splits]:
         raise UserError(
             f"decoding {decoding.name}, splits: {parts.dataset.name} has no test split {unknown[0]!r}; choose from "
-            f"{', '.join(known)}."
+            f"{', '.join(splits)}."
         )
     return chosen
 

@@ -50,8 +50,8 @@ class NumberDistribution:
         if not self.represented:
             return f"NumberDistribution(no number, covered {self.covered:.3g})"
         low, high = self.interval(0.9)
-        told = f"median={self.median:.6g}, mean={self.mean:.6g}, 90% in [{low:.6g}, {high:.6g}]"
-        return f"NumberDistribution({told}, {len(self.values):,} numbers, covered {self.covered:.3g})"
+        summary = f"median={self.median:.6g}, mean={self.mean:.6g}, 90% in [{low:.6g}, {high:.6g}]"
+        return f"NumberDistribution({summary}, {len(self.values):,} numbers, covered {self.covered:.3g})"
 
     @property
     def represented(self) -> float:
@@ -153,8 +153,8 @@ def represent(masses: np.ndarray, shapes: np.ndarray, count: int) -> tuple[np.nd
         count = min(count, int((~few).sum() + np.ceil(mass[few].sum() / least)))
     chosen, _ = thin(mass, count)
     for lost in np.setdiff1d(shape, shape[chosen]):
-        if (own := mass * (shape == lost)).sum() > least / 10:
-            chosen = np.union1d(chosen, own.argmax())
+        if (lost_mass := mass * (shape == lost)).sum() > least / 10:
+            chosen = np.union1d(chosen, lost_mass.argmax())
     middle = mass.cumsum() - mass / 2
     after = np.searchsorted(chosen, places).clip(max=len(chosen) - 1)
     pair = chosen[np.stack([(after - 1).clip(min=0), after])]

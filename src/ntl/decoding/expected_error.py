@@ -28,9 +28,9 @@ def number_masses(model: Any, inputs: Mapping[str, Any], tokens: NumberTokens, *
     texts = [level.texts for level in levels] if unread is None else _read(levels, unread, tokens.pieces)
     values: list[list[float]] = [[] for _ in inputs["input_ids"]]
     for level, of_level in zip(levels, texts, strict=True):
-        for own, written in zip(values, of_level, strict=True):
-            own += [float(parse_number(text.strip()) or 0.0) for text in written]
-            own += [0.0] * (level.ended_EW.shape[1] - len(written))
+        for numbers, written in zip(values, of_level, strict=True):
+            numbers += [float(parse_number(text.strip()) or 0.0) for text in written]
+            numbers += [0.0] * (level.ended_EW.shape[1] - len(written))
     masses = torch.cat([level.ended_EW for level in levels], dim=1)
     values_EL = torch.tensor(values, dtype=torch.float64).to(masses.device, non_blocking=True)
     return values_EL.masked_fill(masses == NONE, 0.0), masses
@@ -45,7 +45,7 @@ def _read(levels: Sequence[Level], unread: Sequence[Tensor], pieces: Sequence[st
     ends = np.cumsum([level.chosen_2EW.shape[2] for level in levels])
     first, *others = np.split(np.array(read).reshape(chosen.shape), ends[:-1], axis=2)
     return [
-        *accumulate(others, lambda texts, own: longer(texts, own.tolist(), pieces), initial=[[""] for _ in first[0]])
+        *accumulate(others, lambda texts, part: longer(texts, part.tolist(), pieces), initial=[[""] for _ in first[0]])
     ]
 
 

@@ -75,9 +75,9 @@ def decode_extra(
 def mae_of_all(path: Path) -> float:
     """The MAE of a predictions file of numbers; an answer without one counts as the median of the training answers."""
     header, rows = read_predictions(path)
-    given, answers = ([RULE.extract(row[name]) for row in rows] for name in ("prediction", "answer"))
-    median, known = Decimal(header["baselines"]["median"]), [each for each in answers if each is not None]
-    return float(RULE.compare([median if each is None else each for each in given], known).error.mean())
+    predicted, answers = ([RULE.extract(row[name]) for row in rows] for name in ("prediction", "answer"))
+    median, known = Decimal(header["baselines"]["median"]), [answer for answer in answers if answer is not None]
+    return float(RULE.compare([median if number is None else number for number in predicted], known).error.mean())
 
 
 def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> None:
@@ -97,8 +97,8 @@ def choose_decoding(parts: RunParts, folder: Path, searches: dict[Any, Any]) -> 
     if distributed.is_initialized():
         distributed.broadcast_object_list(box)
     best, of = min(box[0], key=box[0].__getitem__), metric_of(f"validation/{error}").label
-    told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
-    logger.info(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {told}")
+    listed = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in box[0].items())
+    logger.info(f"decoding=auto: {best.replace('_', ' ')}, by the {of} of validation: {listed}")
     own, chosen = config.decoding, decodings[best]
     kept: Any = {"interval_rows": own.interval_rows, "interval_scale": own.interval_scale}
     config.decoding = replace(chosen, **kept, max_new_tokens=chosen.max_new_tokens or own.max_new_tokens)

@@ -80,10 +80,10 @@ def decode_validation(parts: RunParts) -> dict[str, float]:
     config, dataset = parts.config, parts.dataset
     rows, examples = parts.rows("validation"), parts.encoded("validation").first(config.trainer.eval_rows)
     texts = [answer.text for answer in decode_in_training(parts, config.decoding, examples)]
-    known = [rows[index] for index in range(len(texts))]
-    correct = [row["answer"] for row in known]
+    decoded = [rows[index] for index in range(len(texts))]
+    correct = [row["answer"] for row in decoded]
     if dataset.metrics == "number":
-        scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in known])
+        scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in decoded])
     elif dataset.metrics == "numbers":
         scores, _ = list_metrics(texts, correct)
     else:
@@ -169,19 +169,19 @@ def decode_splits(
     write_predictions(path, header, rows)
     scores = score_predictions(path)
     for split in splits:
-        told, represented = "", scores.metrics.get(f"{split}/represented", 1.0)
+        remark, represented = "", scores.metrics.get(f"{split}/represented", 1.0)
         if represented < COVERED:
-            told = (
+            remark = (
                 f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are of this part alone"
             )
-        logger.info(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{told}")
+        logger.info(f"decoded {split} by {config.name.replace('_', ' ')}: {len(texts_of[split]):,} examples{remark}")
     return scores
 
 
 def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
     """The header of a predictions file, without what depends on its rows."""
-    known = {"schema": SCHEMA, "dataset": parts.config.dataset.name, "metrics": parts.dataset.metrics}
-    return {**known, "decoding": described(config), "baselines": {}}
+    header = {"schema": SCHEMA, "dataset": parts.config.dataset.name, "metrics": parts.dataset.metrics}
+    return {**header, "decoding": described(config), "baselines": {}}
 
 
 def described(decoding: DecodingConfig) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[di
     sums: dict[int, list[float]] = {}
     for answer in scored:
         for document, *amounts in answer.about[PIECES]:
-            known = sums.get(document, [0] * len(amounts))
-            sums[document] = [a + b for a, b in zip(known, amounts, strict=True)]
+            totals = sums.get(document, [0] * len(amounts))
+            sums[document] = [a + b for a, b in zip(totals, amounts, strict=True)]
     of_rows = (dict(zip(Piece._fields[1:], sums[index], strict=True)) for index in range(len(texts)))
     return [{"split": split, "id": row["id"], **sums_of} for row, sums_of in zip(texts, of_rows, strict=True)]
 
@@ -206,7 +206,7 @@ def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -
     dataset: TextDataset = parts.dataset
     asked, about = row["question"], {**answer.about}
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": answer.text}
-    known = {"group": dataset.group(row["id"]), "truth": dataset.truth(asked), "shortcut": dataset.shortcut(asked)}
+    facts = {"group": dataset.group(row["id"]), "truth": dataset.truth(asked), "shortcut": dataset.shortcut(asked)}
     distribution: NumberDistribution | None = about.pop(DISTRIBUTION, None)
     if distribution is not None:
         labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
@@ -217,4 +217,4 @@ def _line(parts: RunParts, split: str, row: Any, example: Any, answer: Answer) -
         about |= {f"tokens_{name}": count for name, count in matches.items()}
     if count_malformed := getattr(parts.tokenizer, "count_malformed", None):
         about["malformed"] = count_malformed(answer.token_ids)
-    return line | {name: value for name, value in known.items() if value is not None} | about
+    return line | {name: value for name, value in facts.items() if value is not None} | about

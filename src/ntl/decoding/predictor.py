@@ -58,9 +58,9 @@ def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     if not (folder / RECORD).is_file():
         raise UserError(f"{folder}: decoding=auto chooses at the end of a run, which has no {RECORD}; give decoding=.")
     chosen = read_record(folder / RECORD).config["decoding"]
-    own = [f"decoding.{key}={value}" for key, value in chosen.items() if key not in ("_target_", "head", "name")]
+    settings = [f"decoding.{key}={value}" for key, value in chosen.items() if key not in ("_target_", "head", "name")]
     more = [word for word in overrides if word != "decoding=auto"]
-    return read_config(folder, [f"decoding={chosen['name']}", *own, *more])
+    return read_config(folder, [f"decoding={chosen['name']}", *settings, *more])
 
 
 def restore(folder: Path, overrides: Sequence[str] = (), *, own_data: bool = True) -> tuple[RunParts, Path]:

@@ -375,11 +375,11 @@ class Stepper:
         if self.encoded is None:
             # Models without position_ids derive them from the mask; logits_to_keep saves computing the others.
             options = {"position_ids": positions, **more}
-            given: dict[str, Any] = {name: value for name, value in options.items() if name in self.accepted}
-            given["input_ids"] = ids
+            inputs: dict[str, Any] = {name: value for name, value in options.items() if name in self.accepted}
+            inputs["input_ids"] = ids
         else:
-            given = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
-        output = self.model(attention_mask=mask, past_key_values=self.cache, use_cache=True, **given)
+            inputs = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
+        output = self.model(attention_mask=mask, past_key_values=self.cache, use_cache=True, **inputs)
         self.cache = getattr(output, "past_key_values", None)
         if self.cache is None:
             kind = self.model.config.model_type

@@ -96,17 +96,17 @@ def place_weighted(
         raise ValueError(f"distance {distance!r} is no number loss of single positions, such as 'was' or 'crps'")
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     function = distance if callable(distance) else kind.function
-    each = function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
+    losses = function(rows, rows.labels, number_vocab, ignore_index=ignore_index, reduction="none")
     digits = is_number(rows.labels, number_vocab, ignore_index)
     inside, points = with_points(rows.labels, digits, point_id)
     if base is None:
-        weights = (after(digits, inside) + 1).to(each.dtype)
+        weights = (after(digits, inside) + 1).to(losses.dtype)
     else:
         check_positive("base", base)
         decimals = digits & (before(points, inside) > 0)
         places = torch.where(decimals, -1 - before(decimals, inside), after(digits & ~decimals, inside))
-        weights = torch.pow(base, places.clamp(-30, 30).to(each.dtype))
-    return reduce(rows.select(each * weights.where(digits, 0.0)), rows, labels, reduction)
+        weights = torch.pow(base, places.clamp(-30, 30).to(losses.dtype))
+    return reduce(rows.select(losses * weights.where(digits, 0.0)), rows, labels, reduction)
 
 
 register("number_level", ntl_number_level, distance=False, digits=True, counted=last_digits)

@@ -140,7 +140,7 @@ class Rows(NamedTuple):
 
     def split(self, length: int) -> "list[Rows]":
         """Return views of this many rows each."""
-        return [Rows(*views) for views in zip(*(each.split(length) for each in self), strict=True)]
+        return [Rows(*views) for views in zip(*(tensor.split(length) for tensor in self), strict=True)]
 
     def times(self, factor: Tensor | float) -> "Rows":
         """Return the rows whose gradient is multiplied by this."""
@@ -209,23 +209,23 @@ def fast_loss(
             return []
         if head is None:
             return [_of_logits(leaf_C, rows, vocab.token_ids, terms.smoothing, needed[0], inplace)]
-        own = rows if kept is None else Rows(*(each[kept] for each in rows))
-        found = _of_hidden(leaf_C, head, own, vocab.token_ids, terms.smoothing, needed, kernel)
-        for written, part in zip(rows[-3:], own[-3:], strict=True):
+        kept_rows = rows if kept is None else Rows(*(tensor[kept] for tensor in rows))
+        grads = _of_hidden(leaf_C, head, kept_rows, vocab.token_ids, terms.smoothing, needed, kernel)
+        for written, part in zip(rows[-3:], kept_rows[-3:], strict=True):
             written.copy_(part) if kept is None else written.index_copy_(0, kept, part)
-        return found
+        return grads
 
     def compute() -> tuple[_Sums, _Gradients]:
-        own = rows
+        pass_rows = rows
         index, counts_M = number_index(labels, vocab, given["ignore_index"])
         flat_M = torch.arange(len(inputs_N), device=device)
         flat_M = flat_M if index is None else flat_M.view_as(labels)[index]
         with torch.no_grad():
             if terms.whole:  # the gradient with respect to the log-sum-exp has to be known before that to the logits
-                own = rows._replace(mass=torch.zeros_like(zeros_NK))
+                pass_rows = rows._replace(mass=torch.zeros_like(zeros_NK))
             if terms.whole or later:
-                run(own, [False] * len(needed))
-            mass_MK = own.mass[flat_M] if terms.whole else None
+                run(pass_rows, [False] * len(needed))
+            mass_MK = pass_rows.mass[flat_M] if terms.whole else None
             if head is None:
                 picked_MK = inputs_N[flat_M.unsqueeze(1), vocab.token_ids]
             else:
@@ -246,9 +246,9 @@ def fast_loss(
         if objective.requires_grad:
             patch_MK, *of_log = torch.autograd.grad(objective, variables)
             softmax_N1 = base_N1.index_add(0, flat_M, -of_log[0]) if of_log else base_N1
-            own = rows._replace(numbers=zeros_NK.index_put((flat_M,), patch_MK), softmax=softmax_N1)
+            pass_rows = rows._replace(numbers=zeros_NK.index_put((flat_M,), patch_MK), softmax=softmax_N1)
         with torch.no_grad():
-            saved = [leaf_C, *own] if later else run(own, needed)
+            saved = [leaf_C, *pass_rows] if later else run(pass_rows, needed)
             losses_N1 = rows.losses - terms.smoothing * rows.mean - target_N1
             losses_N1 = rows.losses.where(rows.losses.isinf(), losses_N1).where(rows.counted, 0.0)
             base_sum = weighted(losses_N1.view_as(labels), base_weights).sum()
@@ -295,38 +295,38 @@ def _of_logits(
         # One buffer for all chunks: page faults of fresh memory take longer than the computation.
         buffer_BV = logits_CV.new_empty((min(length, count), width), dtype=dtype)
     all_counted, unlikely = on_cpu and bool(rows.counted.all()), []
-    for place, own in enumerate(rows.split(length) if count else []):
+    for place, part in enumerate(rows.split(length) if count else []):
         chunk = slice(place * length, (place + 1) * length)
         logits_BV, out_BV = logits_CV[chunk], None if out_CV is None else out_CV[chunk]
-        if on_cpu and not all_counted and not own.counted.any():
+        if on_cpu and not all_counted and not part.counted.any():
             if out_BV is not None:
                 out_BV.zero_()
             continue
         work_BV: Any = out_BV if buffer_BV is None else buffer_BV[: len(logits_BV)]
         torch.softmax(logits_BV if logits_BV.dtype == dtype else work_BV.copy_(logits_BV), -1, out=work_BV)
-        torch.gather(work_BV, -1, own.labels, out=own.losses)
+        torch.gather(work_BV, -1, part.labels, out=part.losses)
         # On a GPU the exact loss is always computed, because the check would synchronise with the host.
-        is_likely = on_cpu and own.losses.amin().item() > _LEAST
+        is_likely = on_cpu and part.losses.amin().item() > _LEAST
         if smoothing or not is_likely:
-            label_B1 = logits_BV.gather(-1, own.labels).to(dtype)
+            label_B1 = logits_BV.gather(-1, part.labels).to(dtype)
             if smoothing:
-                own.mean.copy_((logits_BV - label_B1).mean(-1, keepdim=True))
+                part.mean.copy_((logits_BV - label_B1).mean(-1, keepdim=True))
             if not is_likely:
                 top_B1 = logits_BV.amax(-1, keepdim=True).to(dtype)
                 unlikely.append((chunk, top_B1 - label_B1 - work_BV.amax(-1, keepdim=True).log()))
-        if own.mass.numel():
-            own.mass.copy_(work_BV[:, token_ids])
+        if part.mass.numel():
+            part.mass.copy_(work_BV[:, token_ids])
         if out_BV is None:
             continue
-        work_BV.mul_(own.softmax)
+        work_BV.mul_(part.softmax)
         if smoothing:
-            work_BV.sub_(own.base * (smoothing / width))
-        work_BV.scatter_add_(-1, own.labels, own.base * (smoothing - 1))
-        work_BV.scatter_add_(-1, token_ids.expand(len(work_BV), -1), own.numbers)
+            work_BV.sub_(part.base * (smoothing / width))
+        work_BV.scatter_add_(-1, part.labels, part.base * (smoothing - 1))
+        work_BV.scatter_add_(-1, token_ids.expand(len(work_BV), -1), part.numbers)
         if cap is not None:
             work_BV.mul_(1 - (logits_BV / cap).square())
         if not all_counted:
-            work_BV.masked_fill_(~own.counted, 0.0)
+            work_BV.masked_fill_(~part.counted, 0.0)
         if work_BV is not out_BV:
             out_BV.copy_(work_BV)
     is_likely = rows.losses > _LEAST
@@ -361,21 +361,21 @@ def _of_hidden(
     rows = rows.times(head.scale / largest)
     # One buffer for all chunks: page faults of fresh memory take as long as the pass over the logits.
     buffer_BV = hidden_CD.new_empty((min(step, len(hidden_CD)), len(weight)))
-    for place, own in enumerate(rows.split(step) if len(hidden_CD) else []):
+    for place, part in enumerate(rows.split(step) if len(hidden_CD) else []):
         chunk = slice(place * step, (place + 1) * step)
-        hidden_BD, gradient_BV = hidden_CD[chunk], buffer_BV[: len(own.labels)]
+        hidden_BD, gradient_BV = hidden_CD[chunk], buffer_BV[: len(part.labels)]
         if bias is None:
             torch.mm(hidden_BD, weight.t(), out=gradient_BV)
         else:
             torch.addmm(bias, hidden_BD, weight.t(), out=gradient_BV)
         if kernel is None:
             logits_BV = head.of_product(gradient_BV)
-            _of_logits(logits_BV, own, token_ids, smoothing, any(needed), True, head.cap)
+            _of_logits(logits_BV, part, token_ids, smoothing, any(needed), True, head.cap)
             if logits_BV is not gradient_BV:
                 gradient_BV.copy_(logits_BV)
             del logits_BV  # frees it before the next chunk is computed
         else:
-            kernel.of_chunk(gradient_BV, own, token_ids, smoothing, head, any(needed))
+            kernel.of_chunk(gradient_BV, part, token_ids, smoothing, head, any(needed))
         if bias_grad is not None:
             bias_grad += gradient_BV.sum(0, dtype=dtype)
         if hidden_grad is not None:
@@ -385,5 +385,5 @@ def _of_hidden(
         elif weight_grad is not None:
             weight_grad += gradient_BV.t() @ hidden_BD
     kept = _kept_dtype(hidden_CD.dtype)
-    found = (None if each is None else each.to(kept) for each in (hidden_grad, weight_grad, bias_grad))
-    return [each if each is None or largest == 1.0 else each.mul_(largest) for each in found]
+    grads = (None if grad is None else grad.to(kept) for grad in (hidden_grad, weight_grad, bias_grad))
+    return [grad if grad is None or largest == 1.0 else grad.mul_(largest) for grad in grads]

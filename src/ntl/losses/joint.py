@@ -98,16 +98,16 @@ def ce_ntl(
         )
     weights = checked_weights(loss_weights, inputs, labels, ignore_index)
     inputs, labels = aligned(inputs, labels)
-    weights = None if weights is None else tuple(each.view_as(labels) for each in weights)
-    known = [kind for kind in terms.kinds if kind.one_weight]
-    if loss_weights is not None and loss_weights.shape != shape and known:
-        raise ValueError(f"{known[0].name} knows numbers by their labels: give it one weight for each label")
+    weights = None if weights is None else tuple(tensor.view_as(labels) for tensor in weights)
+    one_weight = [kind for kind in terms.kinds if kind.one_weight]
+    if loss_weights is not None and loss_weights.shape != shape and one_weight:
+        raise ValueError(f"{one_weight[0].name} knows numbers by their labels: give it one weight for each label")
     check_width(inputs if head is None else head.weight[:, 0], number_vocab)
     check_reduction(reduction)
     given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
     is_each = reduction == "none"
     if is_each or base_count is None or number_count is None:
-        counts = [each if is_each else each.sum() for each in terms.counts(labels, number_vocab, ignore_index, weights)]
+        counts = [part if is_each else part.sum() for part in terms.counts(labels, number_vocab, ignore_index, weights)]
         base_count = counts[0] if is_each or base_count is None else base_count
         number_count = counts[1] if is_each or number_count is None else number_count
     base_count, number_count = torch.as_tensor(base_count), torch.as_tensor(number_count)

@@ -102,10 +102,10 @@ class NumberTokenLoss(nn.Module):
         """
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
-        chosen = [named(each) for each in kind.split("+")]
-        with_distance = {each.name for each in chosen if each.distance}
-        with_cost = {name for name, each in kinds().items() if "cost" in each.options}
-        if any("point_id" in each.required for each in chosen):
+        chosen = [named(name) for name in kind.split("+")]
+        with_distance = {term.name for term in chosen if term.distance}
+        with_cost = {name for name, term in kinds().items() if "cost" in term.options}
+        if any("point_id" in term.required for term in chosen):
             arguments.setdefault("point_id", tokenizer.get_vocab().get("."))
         if squash is not None:
             if cost is not None:
@@ -225,8 +225,8 @@ class NumberTokenLoss(nn.Module):
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return how many labels CE and the number loss count after the shift, or the sums of their weights, (2,)."""
-        found = self._arguments(batch["labels"], batch.get(LOSS_WEIGHTS))
-        return torch.stack([each.sum() for each in self.counted(found["labels"], found["loss_weights"])])
+        arguments = self._arguments(batch["labels"], batch.get(LOSS_WEIGHTS))
+        return torch.stack([count.sum() for count in self.counted(arguments["labels"], arguments["loss_weights"])])
 
     def _joint(
         self, logits: Any, labels: Tensor, loss_weights: Tensor | None, num_items: Tensor | float | None, **how: Any
@@ -305,7 +305,7 @@ class NumberTokenLoss(nn.Module):
                 base, number = items
             else:
                 # Under DataParallel, transformers repeats the count for each device, and multiplies the loss by them.
-                labelled, numbers = (each.sum() for each in self.counted(labels, weights))
+                labelled, numbers = (count.sum() for count in self.counted(labels, weights))
                 base = items.sum()
                 number = base.to(labels.device) * (numbers / labelled.where(labelled > 0, 1))
             arguments |= {"base_count": base, "number_count": number}
@@ -334,15 +334,15 @@ class NumberTokenLoss(nn.Module):
 
 def _get_logits(outputs: Any) -> Tensor:
     """Return the logits of a transformers model's outputs, a mapping or a tuple."""
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
-    if isinstance(outputs, tuple) and outputs and found is None:
-        found = outputs[0]
-    if not isinstance(found, Tensor):
+    logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if isinstance(outputs, tuple) and outputs and logits is None:
+        logits = outputs[0]
+    if not isinstance(logits, Tensor):
         raise TypeError(
             f"a {type(outputs).__name__} without logits: give logits, or outputs that have them. Chunked losses, as "
             "TRL's chunked_nll, make none: take TRL's loss_type='nll', or NumberTokenLossMixin of ntl.losses"
         )
-    return found
+    return logits
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:

@@ -63,9 +63,9 @@ def register(name: str, function: Callable[..., Tensor], **fields: Any) -> None:
     """
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
-    own = {name: each for name, each in inspect.signature(function).parameters.items() if name not in COMMON}
-    required = frozenset(name for name, each in own.items() if each.default is each.empty)
-    _KINDS[name] = LossKind(name, function, tuple(own), required, **fields)
+    options = {name: param for name, param in inspect.signature(function).parameters.items() if name not in COMMON}
+    required = frozenset(name for name, param in options.items() if param.default is param.empty)
+    _KINDS[name] = LossKind(name, function, tuple(options), required, **fields)
 
 
 def kinds() -> dict[str, LossKind]:
@@ -77,14 +77,14 @@ def kinds() -> dict[str, LossKind]:
 
 def find(loss: str | Callable[..., Tensor]) -> LossKind | None:
     """Return the kind of this name, of the function of this name, or of this function; None if there is none."""
-    return next((each for each in kinds().values() if loss in (each.name, each.function.__name__, each.function)), None)
+    return next((kind for kind in kinds().values() if loss in (kind.name, kind.function.__name__, kind.function)), None)
 
 
 def named(name: str) -> LossKind:
     """Return the kind of this name, or of the function of this name. Raises ValueError if there is none."""
-    if (found := find(name)) is None:
+    if (kind := find(name)) is None:
         raise ValueError(f"kind {name!r} is none of {', '.join(kinds())}.{nearest(name, kinds())}")
-    return found
+    return kind
 
 
 def fast_kinds() -> str:
@@ -113,20 +113,20 @@ class Terms:
 
         Raises ValueError for an unknown kind or option, and for kinds that cannot be joined.
         """
-        chosen = [named(each) for each in kind.split("+")]
-        bases = [each for each in chosen if each.is_base] or [named("ce")]
-        allowed = {option for each in (*bases, *chosen) for option in each.options}
+        chosen = [named(name) for name in kind.split("+")]
+        bases = [term for term in chosen if term.is_base] or [named("ce")]
+        allowed = {option for term in (*bases, *chosen) for option in term.options}
         if excess := sorted(set(options) - allowed):
             raise ValueError(
                 f"kind {kind!r} takes no option {excess[0]!r}, only {', '.join(sorted(allowed)) or 'none'}"
             )
-        if lacking := sorted({option for each in chosen for option in each.required} - set(options)):
+        if lacking := sorted({option for term in chosen for option in term.required} - set(options)):
             raise ValueError(f"kind {kind!r} needs the option {lacking[0]!r}")
         if len(bases) > 1:
-            raise ValueError(f"kind {kind!r} has more than one base: {', '.join(each.name for each in bases)}")
-        numbers = [each for each in chosen if not each.is_base]
-        if len(numbers) > 1 and (own := [each.name for each in numbers if each.counted is not None]):
-            raise ValueError(f"{own[0]} counts numbers or rows, others count digits: they cannot be one mean")
+            raise ValueError(f"kind {kind!r} has more than one base: {', '.join(term.name for term in bases)}")
+        numbers = [term for term in chosen if not term.is_base]
+        if len(numbers) > 1 and (counting := [term.name for term in numbers if term.counted is not None]):
+            raise ValueError(f"{counting[0]} counts numbers or rows, others count digits: they cannot be one mean")
         return cls((bases[0], *numbers), options, weight if numbers else 0.0)
 
     def to(self, device: torch.device) -> "Terms":
@@ -148,18 +148,18 @@ class Terms:
 
     def number(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the sum of ``numbers``, of which there must be at least one."""
-        first, *others = (each.function(*args, **self.options_of(each), **kwargs) for each in self.numbers)
+        first, *others = (kind.function(*args, **self.options_of(kind), **kwargs) for kind in self.numbers)
         return sum(others, first)
 
     @property
     def knows(self) -> bool:
         """Whether the gradient can be computed with the loss: the base has a target, and all others are fused."""
-        return self.kinds[0].target is not None and all(each.fused for each in self.numbers)
+        return self.kinds[0].target is not None and all(kind.fused for kind in self.numbers)
 
     @property
     def whole(self) -> bool:
         """Whether a number loss reads the probabilities over the whole vocabulary."""
-        return any(each.whole for each in self.numbers)
+        return any(kind.whole for kind in self.numbers)
 
     @property
     def smoothing(self) -> float:
@@ -188,6 +188,6 @@ class Terms:
 
 def moved(options: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """Return the options with their tensors on the device, but a parameter as it is: its model moves it."""
-    fixed = {name: each for name, each in options.items() if isinstance(each, Tensor)}
-    fixed = {name: each.to(device) for name, each in fixed.items() if not isinstance(each, nn.Parameter)}
+    fixed = {name: value for name, value in options.items() if isinstance(value, Tensor)}
+    fixed = {name: tensor.to(device) for name, tensor in fixed.items() if not isinstance(tensor, nn.Parameter)}
     return {**options, **fixed}

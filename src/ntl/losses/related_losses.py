@@ -132,10 +132,10 @@ def ntil(
     check_digits(number_vocab)
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     digits = is_number(rows.labels, number_vocab, ignore_index)
-    found = rows.labels, number_vocab, ignore_index
-    each = reduce(_parts(rows, digits), rows, rows.labels, "none").sum(-1, keepdim=True)
-    losses_N = rows.select(each.expand(digits.shape)).where(rows.select(last_label(*found)), 0.0)
-    return reduce(losses_N, rows, labels, reduction, last_label(*found).sum())
+    arguments = rows.labels, number_vocab, ignore_index
+    row_losses = reduce(_parts(rows, digits), rows, rows.labels, "none").sum(-1, keepdim=True)
+    losses_N = rows.select(row_losses.expand(digits.shape)).where(rows.select(last_label(*arguments)), 0.0)
+    return reduce(losses_N, rows, labels, reduction, last_label(*arguments).sum())
 
 
 def last_label(labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> Tensor:
@@ -148,10 +148,10 @@ def last_label(labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
 def _parts(rows: NumberRows, digits: Tensor) -> Tensor:
     """Return what each digit adds to the loss of its row, (N,); the terms of a number are at its last digit."""
     dtype, last = rows.logits_NK.dtype, last_of(digits)
-    place_N, from_first_N = (rows.select(each(digits, digits)).to(dtype) for each in (after, before))
+    place_N, from_first_N = (rows.select(count(digits, digits)).to(dtype) for count in (after, before))
     share_N, share_of_numbers_N = (
-        rows.select((1 / each.sum(-1, keepdim=True).clamp(min=1)).expand(digits.shape)).to(dtype)
-        for each in (digits, last)
+        rows.select((1 / mask.sum(-1, keepdim=True).clamp(min=1)).expand(digits.shape)).to(dtype)
+        for mask in (digits, last)
     )
     distance_NK = (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
     emd_N = torch.pow(1.2, place_N) * (rows.logits_NK.softmax(dim=-1) * distance_NK).sum(-1)

@@ -267,9 +267,7 @@ def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def check_labels(labels: Tensor) -> None:
     """Raise TypeError for labels that are no integers: 7.9 is not token 7."""
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(
-            f"labels must be token ids, which are integers, not {labels.dtype}: convert them where they end"
-        )
+        raise TypeError(f"labels must be integer token ids, not {labels.dtype}: use labels.long()")
 
 
 def exact(device: torch.device) -> AbstractContextManager[Any]:

@@ -107,15 +107,15 @@ def diagnostic_sums(rows: NumberRows, *, per_example: bool = False) -> Tensor:
     # One softmax for both distances: this takes half the time of calling the two losses.
     shares_NK = rows.logits_NK.softmax(dim=-1) * (rows.values_K - rows.targets_N.unsqueeze(-1))
     right_N = rows.values_K[rows.logits_NK.argmax(dim=-1)] == rows.targets_N
-    found = (shares_NK.abs().sum(dim=-1), right_N, shares_NK.sum(dim=-1).abs(), torch.ones_like(rows.targets_N))
-    found_N4 = torch.stack([each.to(shares_NK.dtype) for each in found], dim=-1)
+    columns = (shares_NK.abs().sum(dim=-1), right_N, shares_NK.sum(dim=-1).abs(), torch.ones_like(rows.targets_N))
+    values_N4 = torch.stack([column.to(shares_NK.dtype) for column in columns], dim=-1)
     if rows.counts_N is not None:
-        found_N4 = found_N4.where(rows.counts_N.unsqueeze(-1), 0.0)
+        values_N4 = values_N4.where(rows.counts_N.unsqueeze(-1), 0.0)
     if not per_example:
-        return found_N4.sum(dim=0)
+        return values_N4.sum(dim=0)
     if rows.index is None:
-        return found_N4.unflatten(0, rows.labels.shape).sum(dim=1)
-    return found_N4.new_zeros(len(rows.labels), found_N4.shape[-1]).index_add_(0, rows.index[0], found_N4)
+        return values_N4.unflatten(0, rows.labels.shape).sum(dim=1)
+    return values_N4.new_zeros(len(rows.labels), values_N4.shape[-1]).index_add_(0, rows.index[0], values_N4)
 
 
 def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:

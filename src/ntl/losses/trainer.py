@@ -40,10 +40,10 @@ class NumberTokenLossMixin:
 
     def __init__(self, *args: Any, number_token_loss: "NumberTokenLoss", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        own = getattr(self.args, "loss_type", "nll")  # TRL's
+        loss_type = getattr(self.args, "loss_type", "nll")  # TRL's
         sharding = getattr(self.accelerator, "parallelism_config", None)
         for is_other, name in (
-            (own not in ("nll", "chunked_nll"), f"loss_type={own!r}"),
+            (loss_type not in ("nll", "chunked_nll"), f"loss_type={loss_type!r}"),
             (self.compute_loss_func is not None, "compute_loss_func"),
             (sharding and sharding.sp_enabled, "sequence parallelism, which takes the model's own loss"),
         ):
@@ -74,8 +74,8 @@ class NumberTokenLossMixin:
             self.number_token_loss.progress = self.state.global_step / max(self.state.max_steps, 1)
         self.compute_loss_func = partial(self._loss, model.training, weights)
         # That of transformers, which a trainer such as SFTTrainer overrides.
-        own = (each for each in type(self).__mro__ if each.__module__.startswith("transformers."))
-        trainer: Any = next(each for each in own if each.__name__ == "Trainer")
+        classes = (base for base in type(self).__mro__ if base.__module__.startswith("transformers."))
+        trainer: Any = next(base for base in classes if base.__name__ == "Trainer")
         return trainer.compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
 
     def _loss(
@@ -83,7 +83,7 @@ class NumberTokenLossMixin:
     ) -> torch.Tensor:
         given = {"loss_weights": weights, "num_items_in_batch": num_items_in_batch}
         joint = self.number_token_loss.parts(outputs, labels, **given)
-        self._sums[training] = self._sums.get(training, 0.0) + torch.stack([each.double() for each in joint.flat])
+        self._sums[training] = self._sums.get(training, 0.0) + torch.stack([value.double() for value in joint.flat])
         return joint.total
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
@@ -92,9 +92,9 @@ class NumberTokenLossMixin:
             return None
         # In place of the labels that the trainer counts, the weights of those that the loss counts.
         first = int(getattr(self, "_loss_shifts_labels", True))
-        labels = [each.get("shift_labels", each["labels"][..., first:]) for each in batch_samples]
-        counted: Any = sum((each != IGNORE_INDEX).sum() for each in labels)
-        ours: Any = sum(self.number_token_loss.counts(each) for each in batch_samples)
+        labels = [batch.get("shift_labels", batch["labels"][..., first:]) for batch in batch_samples]
+        counted: Any = sum((ids != IGNORE_INDEX).sum() for ids in labels)
+        ours: Any = sum(self.number_token_loss.counts(batch) for batch in batch_samples)
         sums = torch.cat([ours.flatten(), counted.view(1)]).to(device)
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             sums = self.accelerator.reduce(sums, reduction="sum")

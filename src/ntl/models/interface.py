@@ -80,7 +80,7 @@ def checked_lm_head(model: Any) -> LMHead:
 
 def has_fixed_mask(model: nn.Module) -> bool:
     """Return whether a buffer is a mask (1, 1, P, P), as of GPT-Neo: it counts what is hidden, and ends at P tokens."""
-    return any(each.dim() == 4 and each.shape[-1] == each.shape[-2] > 1 for each in model.buffers())
+    return any(buffer.dim() == 4 and buffer.shape[-1] == buffer.shape[-2] > 1 for buffer in model.buffers())
 
 
 def pad_id(tokenizer: Any) -> int:
@@ -90,14 +90,14 @@ def pad_id(tokenizer: Any) -> int:
 
 def end_ids(model: Any, tokenizer: Any, also: Sequence[int] = ()) -> list[int]:
     """Return the ids at which an answer ends: the end token, those that the model names beside it, and ``also``."""
-    own, end = own_end_ids(model), tokenizer.eos_token_id
-    return list(dict.fromkeys([*(own if end in own else [] if end is None else [end]), *also]))
+    model_ends, end = own_end_ids(model), tokenizer.eos_token_id
+    return list(dict.fromkeys([*(model_ends if end in model_ends else [] if end is None else [end]), *also]))
 
 
 def own_end_ids(model: Any) -> list[int]:
     """Return the end tokens that the model's generation config, or else its config, names."""
     settings = [getattr(model, "generation_config", None), getattr(model, "config", None)]
-    named = next((ids for each in settings if (ids := getattr(each, "eos_token_id", None)) is not None), [])
+    named = next((ids for config in settings if (ids := getattr(config, "eos_token_id", None)) is not None), [])
     return [named] if isinstance(named, int) else list(named)
 
 
@@ -113,7 +113,7 @@ def target_scale(config: Any) -> tuple[float, float]:
 
 def _unwrapped(model: Any) -> Any:
     """Return the transformers model, adapters included, inside a PeftModel."""
-    if any(getattr(each, "alora_invocation_tokens", None) for each in getattr(model, "peft_config", {}).values()):
+    if any(getattr(config, "alora_invocation_tokens", None) for config in getattr(model, "peft_config", {}).values()):
         raise UserError(
             "an activated LoRA, which begins at tokens that the PeftModel looks for: a loss from hidden states cannot "
             "be used with it; take a loss from logits."
@@ -126,9 +126,9 @@ def _weight(layer: Any) -> Tensor:
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
     active = () if layer.merged or layer.disable_adapters else layer.active_adapters
-    dropouts = [each for name, each in layer.named_modules() if name.rpartition(".")[2] in active]
+    dropouts = [module for name, module in layer.named_modules() if name.rpartition(".")[2] in active]
     has_bias = any(getattr(layer, "lora_bias", {}).get(name) for name in active)
-    if has_bias or any(isinstance(each, torch.nn.Dropout) and each.p for each in dropouts):
+    if has_bias or any(isinstance(module, torch.nn.Dropout) and module.p for module in dropouts):
         raise UserError(
             "an adapter with dropout or lora_bias on the head: a loss from hidden states cannot apply it; leave the "
             "head out of the adapters, or set their dropout to 0 and lora_bias to False."

@@ -19,7 +19,7 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     with needs("lora"):
         import peft
     names = [name for name, _ in model.named_parameters()]
-    if absent := [each for each in config.full if not any(name.startswith(each) for name in names)]:
+    if absent := [prefix for prefix in config.full if not any(name.startswith(prefix) for name in names)]:
         raise UserError(f"model.lora.full: no weight's name begins with {absent[0]!r}; give one such as {names[0]!r}.")
     full = tuple(config.full)
     settings = peft.LoraConfig(
@@ -46,7 +46,7 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
 
 def parameters(model: PreTrainedModel) -> int:
     """Return the number of weights, without adapters."""
-    return sum(each.numel() for name, each in model.named_parameters() if LORA not in name)
+    return sum(parameter.numel() for name, parameter in model.named_parameters() if LORA not in name)
 
 
 def trained_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -59,9 +59,9 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Return the weights with merged adapters, on the CPU: a plain model's state dict, for ``from_pretrained``."""
     from peft.tuners.lora import LoraLayer
 
-    own = model.state_dict().items()
-    state = {name.replace(".base_layer.", "."): tensor.cpu() for name, tensor in own if LORA not in name}
-    layers: Any = [(f"{name}.weight", each) for name, each in model.named_modules() if isinstance(each, LoraLayer)]
+    weights = model.state_dict().items()
+    state = {name.replace(".base_layer.", "."): tensor.cpu() for name, tensor in weights if LORA not in name}
+    layers: Any = [(f"{name}.weight", layer) for name, layer in model.named_modules() if isinstance(layer, LoraLayer)]
     for name, layer in layers:
         state[name] = state[name] + layer.get_delta_weight("default").cpu().to(state[name].dtype)
     return state

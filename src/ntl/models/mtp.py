@@ -48,8 +48,8 @@ class Decoder:
         self.base = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
         count = model.config.num_hidden_layers
         children = [*self.base.children()]
-        lists = [each for each in children if isinstance(each, nn.ModuleList) and len(each) == count]
-        norms = [each for each in children if "norm" in type(each).__name__.lower()]
+        lists = [child for child in children if isinstance(child, nn.ModuleList) and len(child) == count]
+        norms = [child for child in children if "norm" in type(child).__name__.lower()]
         if len(lists) != 1 or len(norms) != 1 or not count:
             raise UserError(
                 f"objective=mtp: model_type {model.config.model_type} has no single list of blocks with one final "
@@ -82,11 +82,11 @@ class Decoder:
         """Return blocks of the type of the last one: copies of it, or random ones from models of the same config."""
         if copies:
             return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
-        wanted, found = self.layer_type(len(self.blocks) - 1), []
-        while len(found) < count:
+        wanted, blocks = self.layer_type(len(self.blocks) - 1), []
+        while len(blocks) < count:
             other = Decoder(type(self.model)(copy.deepcopy(self.model.config)).to(self.model.dtype))
-            found += [block for index, block in enumerate(other.blocks) if other.layer_type(index) == wanted]
-        return found[:count]
+            blocks += [block for index, block in enumerate(other.blocks) if other.layer_type(index) == wanted]
+        return blocks[:count]
 
     @staticmethod
     def number(blocks: Any, start: int = 0) -> None:
@@ -103,7 +103,7 @@ class Decoder:
         states that calls a block with the mask, the positions and all else that the last block was called with.
         """
         block, seen = self.blocks[-1], {}
-        forward, own = block.forward, block.__dict__.get("forward")
+        forward, patched = block.forward, block.__dict__.get("forward")
 
         def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
             output = forward(hidden_states, *args, **kwargs) if through else hidden_states
@@ -115,9 +115,9 @@ class Decoder:
             self.base(**inputs)
         finally:
             del block.forward
-            if own is not None:
-                block.forward = own
-        return seen["hidden"], lambda each, states: first_of(each(states, *seen["args"], **seen["kwargs"]))
+            if patched is not None:
+                block.forward = patched
+        return seen["hidden"], lambda any_block, states: first_of(any_block(states, *seen["args"], **seen["kwargs"]))
 
 
 def first_of(output: Any) -> Tensor:
@@ -258,13 +258,13 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies:
 def _stored(source: str) -> Stored:
     """Return the stored weights of heads by name: ours, and what a published model has under ``mtp``."""
     folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
-    found: Stored = {}
+    stored: Stored = {}
     if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
-        for path in (each for each in weight_files(folder) if each.suffix == ".safetensors"):
+        for path in (path for path in weight_files(folder) if path.suffix == ".safetensors"):
             with safe_open(path, framework="pt") as file:
                 names = [name for name in file.keys() if name.startswith(PARALLEL) or ".mtp." in f".{name}"]  # noqa: SIM118
-                found |= {name: file.get_tensor(name) for name in names}
-    return found
+                stored |= {name: file.get_tensor(name) for name in names}
+    return stored
 
 
 def _load(heads: nn.Module, prefix: str, stored: Stored, source: str, config: MTPConfig) -> None:

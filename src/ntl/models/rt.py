@@ -112,8 +112,8 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
         raise UserError(
             f"model.max_value={config.max_value} model.log_scale=true: must be above 1, as its logarithm divides."
         )
-    found = find_place_tokens(getattr(tokenizer, "get_vocab", dict)())
-    tokens = {place_token(*place): token_id for token_id, place in found.items()}
+    places = find_place_tokens(getattr(tokenizer, "get_vocab", dict)())
+    tokens = {place_token(*place): token_id for token_id, place in places.items()}
     tokens = tokens or {token: len(tokenizer) + index for index, token in enumerate(place_tokens())}
     settings = {"log_scale": config.log_scale, "max_value": config.max_value}
     model: Any

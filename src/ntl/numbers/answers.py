@@ -25,7 +25,7 @@ ANSWER_MARK = "####"  # GSM8K: the final answer stands after it
 # JOIN stands before a fraction, NONE for what is no finite decimal. A full-width comma or colon divides sentences.
 _JOIN, _NONE = "\u2064", "\0"
 _FOLDED = {**FOLDED, 0xFF0C: ", ", 0xFF1A: ": ", ord(_JOIN): "", ord(_NONE): " "}
-_FOLDED |= {ord(each): _JOIN + unicodedata.normalize("NFKC", each) for each in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+_FOLDED |= {ord(char): _JOIN + unicodedata.normalize("NFKC", char) for char in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 _LATEX = [
     (re.compile(pattern), text)
     for pattern, text in (
@@ -63,19 +63,19 @@ def find_values(text: str, *, magnitudes: bool = False, percent: bool = False) -
     ``magnitudes``: "2.5 million" and "$2.5M" are 2500000, else 2.5. ``percent``: "12%" is 0.12, else 12.
     """
     text = _WIDE_GROUPS.sub(",", text).translate(_FOLDED)
-    if any(each in text for each in "\\{~√π<"):
+    if any(char in text for char in "\\{~√π<"):
         for pattern, new in _LATEX:
             text = pattern.sub(new, text)
         for _ in range(_DEEPEST):
             text, old = _FRACTION.sub(_divided, _ROOT.sub(_NONE, text)), text
             if text == old:
                 break
-    return [_decimal(found, magnitudes, percent) for found in _NUMBER.finditer(text) if found[0][0] != "^"]
+    return [_decimal(match, magnitudes, percent) for match in _NUMBER.finditer(text) if match[0][0] != "^"]
 
 
-def _divided(found: re.Match[str]) -> str:
+def _divided(match: re.Match[str]) -> str:
     # The text of a fraction whose parts are one number each.
-    parts = [_NUMBER.fullmatch(part.strip()) for part in found.groups() if part is not None]
+    parts = [_NUMBER.fullmatch(part.strip()) for part in match.groups() if part is not None]
     top, bottom = (_exact(part) if part else None for part in parts)
     ratio = Fraction(top) / Fraction(bottom) if top is not None and bottom else None
     if ratio is None or max(abs(ratio.numerator), ratio.denominator) >= 10**18:
@@ -83,25 +83,25 @@ def _divided(found: re.Match[str]) -> str:
     return f"{'-' * (ratio < 0)}{_JOIN}{abs(ratio.numerator)}⁄{ratio.denominator}"
 
 
-def _exact(found: re.Match[str]) -> Decimal | Fraction | None:
-    signs = (found["sign"] or "").strip() + (found["inner"] or "")
-    if found["more"] or len(signs) > 1:
+def _exact(match: re.Match[str]) -> Decimal | Fraction | None:
+    signs = (match["sign"] or "").strip() + (match["inner"] or "")
+    if match["more"] or len(signs) > 1:
         return None
-    if found["run"]:
-        read = value_of(found)
+    if match["run"]:
+        read = value_of(match)
         return read and (read[1].copy_negate() if signs == "-" else read[1])
-    if not found["top"]:
+    if not match["top"]:
         return None
-    top, bottom = (Fraction(found[name].replace(",", "")) for name in ("top", "bottom"))
-    if not bottom or (found["mixed"] and top >= bottom):
+    top, bottom = (Fraction(match[name].replace(",", "")) for name in ("top", "bottom"))
+    if not bottom or (match["mixed"] and top >= bottom):
         return None
-    return (top / bottom + int(found["mixed"] or 0)) * (-1 if signs == "-" else 1)
+    return (top / bottom + int(match["mixed"] or 0)) * (-1 if signs == "-" else 1)
 
 
-def _decimal(found: re.Match[str], magnitudes: bool, percent: bool) -> Decimal | None:
-    value, places = _exact(found), -2 if percent and found["percent"] else 0
-    if magnitudes and found["magnitude"]:
-        places = sum(_MAGNITUDES[word] for word in found["magnitude"].lower().split())
+def _decimal(match: re.Match[str], magnitudes: bool, percent: bool) -> Decimal | None:
+    value, places = _exact(match), -2 if percent and match["percent"] else 0
+    if magnitudes and match["magnitude"]:
+        places = sum(_MAGNITUDES[word] for word in match["magnitude"].lower().split())
     try:
         if isinstance(value, Fraction):
             value = EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
@@ -133,13 +133,13 @@ def read_list(text: str) -> dict[int | str, Decimal] | None:
         # Of an object, a list of its pairs, whose names may occur twice.
         decoder = json.JSONDecoder(parse_int=parse_number, parse_float=parse_number, object_pairs_hook=list)
         try:
-            found: Any = decoder.decode(text)
+            decoded: Any = decoder.decode(text)
         except (ValueError, RecursionError):
             return None
-        pairs: list[tuple[int | str, Any]] = found if text[0] == "{" else [*enumerate(found, 1)]
+        pairs: list[tuple[int | str, Any]] = decoded if text[0] == "{" else [*enumerate(decoded, 1)]
     else:
         text = " ".join(text.split())
-        separator = next((each for each in (" ?, | ,", " ") if re.search(each, text)), ",")
+        separator = next((pattern for pattern in (" ?, | ,", " ") if re.search(pattern, text)), ",")
         pairs = [*enumerate(map(parse_number, re.split(separator, text)), 1)]
     named: dict[int | str, Decimal] = dict(pairs)
-    return named if 0 < len(named) == len(pairs) and all(isinstance(each, Decimal) for _, each in pairs) else None
+    return named if 0 < len(named) == len(pairs) and all(isinstance(number, Decimal) for _, number in pairs) else None

@@ -43,17 +43,17 @@ class Numeral:
             warnings.warn(f"{line}: scale='log' makes them relative", stacklevel=3)
         is_plain = scale == "log" or 1e-6 < sizes.max() < 1e15 or not sizes.any()
         unit = 1.0 if is_plain else 10.0 ** math.floor(math.log10(sizes.max()))
-        found = cls(unit=unit, sign=sign if scale == "log" else 0)
-        values = found.write(y)
+        numeral = cls(unit=unit, sign=sign if scale == "log" else 0)
+        values = numeral.write(y)
         if decimals == "auto":
             most = KEPT * values.std(axis=0)
-            decimals = next((each for each in range(MOST) if (np.abs(values.round(each) - values) <= most).all()), MOST)
+            decimals = next((n for n in range(MOST) if (np.abs(values.round(n) - values) <= most).all()), MOST)
         if decimals not in range(MOST + 1):
             raise ValueError(f"decimals={decimals!r}: choose auto, or a whole number from 0 to {MOST}")
         rounded = values.round(int(decimals))
         if not np.ptp(rounded, axis=0).all():
             raise ValueError(f"y is constant to {decimals} decimals: there is nothing to learn")
-        return replace(found, decimals=int(decimals), lost=float(np.abs(rounded - values).max()))
+        return replace(numeral, decimals=int(decimals), lost=float(np.abs(rounded - values).max()))
 
     def write(self, y: NDArray) -> NDArray:
         """The values that are written; NaN or -inf for what has no logarithm."""
@@ -68,11 +68,11 @@ class Numeral:
     def texts(self, y: NDArray) -> list[str]:
         """Numbers (N, K) as they are written, in a row between commas."""
         rows = (self.write(y).round(self.decimals) + 0.0).tolist()
-        return [", ".join(f"{each:.{self.decimals}f}" for each in row) for row in rows]
+        return [", ".join(f"{value:.{self.decimals}f}" for value in row) for row in rows]
 
 
 def values_of(texts: Sequence[str], count: int) -> NDArray:
     """The numbers of answers, (N, count): NaN where one has more or fewer. A single one may stand within a text."""
-    found = ([find_answer(text)] if count == 1 else [*(read_list(text) or {}).values()] for text in texts)
-    values = np.array([each if len(each) == count else [None] * count for each in found], dtype=np.float64)
+    rows = ([find_answer(text)] if count == 1 else [*(read_list(text) or {}).values()] for text in texts)
+    values = np.array([row if len(row) == count else [None] * count for row in rows], dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)

@@ -146,5 +146,5 @@ def parse_place_token(token: str) -> tuple[int, int] | None:
 
 def find_place_tokens(vocab: Mapping[str, int]) -> dict[int, tuple[int, int]]:
     """Return {token id: (digit, place)} for the place tokens of a vocabulary {token: id}, by ascending id."""
-    found = {token_id: parsed for token, token_id in vocab.items() if (parsed := parse_place_token(token))}
-    return dict(sorted(found.items()))
+    places = {token_id: parsed for token, token_id in vocab.items() if (parsed := parse_place_token(token))}
+    return dict(sorted(places.items()))

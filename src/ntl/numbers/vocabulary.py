@@ -83,20 +83,20 @@ class NumberVocabulary:
             )
         values = torch.full((vocab_size or needed,), math.nan, dtype=torch.float32)
         places = find_place_tokens(vocab)
-        known = {token_id: float(digit) for token_id, (digit, _) in places.items()}
+        value_of = {token_id: float(digit) for token_id, (digit, _) in places.items()}
         if not places:
-            known = {token_id: _token_value(token, digits_only) for token, token_id in vocab.items()}
-        values[torch.tensor([*known], dtype=torch.int64)] = torch.tensor([*known.values()], dtype=torch.float32)
-        found = replace(cls.from_values(values.masked_fill(values.isinf(), math.nan)), vocab_size=vocab_size)
+            value_of = {token_id: _token_value(token, digits_only) for token, token_id in vocab.items()}
+        values[torch.tensor([*value_of], dtype=torch.int64)] = torch.tensor([*value_of.values()], dtype=torch.float32)
+        number_vocab = replace(cls.from_values(values.masked_fill(values.isinf(), math.nan)), vocab_size=vocab_size)
         if not places and hasattr(tokenizer, "encode"):
-            _check_writing(tokenizer, vocab, set(found.token_ids.tolist()), digits_only)
+            _check_writing(tokenizer, vocab, set(number_vocab.token_ids.tolist()), digits_only)
         if digits_only and not places and (absent := sorted(_DIGITS - vocab.keys())):
             warnings.warn(
                 f"the tokenizer has no token {', '.join(absent)}, so that the number loss ignores these digits; use a "
                 "tokenizer that has all ten, or digits_only=False if it writes them in longer tokens",
                 stacklevel=2,
             )
-        return found
+        return number_vocab
 
     @classmethod
     def from_values(cls, values: Tensor | Sequence[float]) -> Self:
@@ -137,7 +137,7 @@ class NumberVocabulary:
 
 def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
     """Raise ValueError or warn if the tokenizer writes numbers with tokens that are not in ``numbers``."""
-    written = [list(getattr(found := tokenizer.encode(sample), "ids", found)) for sample in _SAMPLES]
+    written = [list(getattr(encoded := tokenizer.encode(sample), "ids", encoded)) for sample in _SAMPLES]
     used = {token_id for ids in written for token_id in ids}
     token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
     missed = {i for i, token in token_of.items() if i not in numbers and _has_digit(token)}
@@ -195,9 +195,9 @@ class Coverage:
             return "there is no number in these texts"
         lines = [f"the loss sees {self.seen:,} of {self.seen + len(self.missed):,} numbers ({self.share:.1%})"]
         counted = Counter(self.missed).most_common()
-        for each, times in counted[:MAX_LINES]:
+        for missed, times in counted[:MAX_LINES]:
             often = f" ({times} times)" if times > 1 else ""
-            lines.append(f"  {each.number}{often} as {' '.join(each.pieces)!r}: {each.reason}")
+            lines.append(f"  {missed.number}{often} as {' '.join(missed.pieces)!r}: {missed.reason}")
         if len(counted) > MAX_LINES:
             lines.append(f"  and {len(counted) - MAX_LINES:,} more")
         return "\n".join(lines)
@@ -246,11 +246,11 @@ def _placed(tokenizer: Any, text: str) -> list[tuple[int, int, int]] | None:
     """The id of each token, and where it begins and ends in the text; None if the tokenizer does not say where."""
     try:
         if callable(tokenizer):
-            found: Any = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-            ids, spans = found["input_ids"], found["offset_mapping"]
+            encoded: Any = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+            ids, spans = encoded["input_ids"], encoded["offset_mapping"]
         else:  # of tokenizers
-            found = tokenizer.encode(text)
-            ids, spans = found.ids, found.offsets
+            encoded = tokenizer.encode(text)
+            ids, spans = encoded.ids, encoded.offsets
     except (NotImplementedError, AttributeError):
         return None
     return [(token_id, *span) for token_id, span in zip(ids, spans, strict=True)]

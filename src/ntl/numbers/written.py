@@ -68,7 +68,7 @@ class Value(NamedTuple):
 
 def last_boxed(text: str) -> str:
     r"""The content of the last \boxed{...} of a text; empty without one."""
-    return next((found["boxed"] for found in reversed([*re.finditer(BOXED, text)])), "")
+    return next((match["boxed"] for match in reversed([*re.finditer(BOXED, text)])), "")
 
 
 def read_value(text: str) -> Value | None:
@@ -82,17 +82,17 @@ def read_value(text: str) -> Value | None:
         text = boxed["boxed"].strip()
     if negative := text.startswith("(") and text.endswith(")"):
         text = text[1:-1].strip()
-    found = _VALUE.fullmatch(text)
-    if found is None or (found["unit"] and not _is_unit(found["unit"])):
+    match = _VALUE.fullmatch(text)
+    if match is None or (match["unit"] and not _is_unit(match["unit"])):
         return None
-    signs = found["sign"] + found["inner"]
+    signs = match["sign"] + match["inner"]
     if len(signs) > 1 - negative:
         return None
     minus = "-" * (negative or signs == "-")
-    read = {mark: value_of(found, mark) for mark in _DIGITS}
-    known = {mark: minus * bool(one[1]) + (one[0] or format_number(one[1])) for mark, one in read.items() if one}
-    unit = " ".join(filter(None, [found["currency"].lstrip("\\"), found["unit"].lstrip("\\")]))
-    return Value(known, unit) if known else None
+    read = {mark: value_of(match, mark) for mark in _DIGITS}
+    numerals = {mark: minus * bool(one[1]) + (one[0] or format_number(one[1])) for mark, one in read.items() if one}
+    unit = " ".join(filter(None, [match["currency"].lstrip("\\"), match["unit"].lstrip("\\")]))
+    return Value(numerals, unit) if numerals else None
 
 
 def _is_unit(text: str) -> bool:
@@ -125,7 +125,7 @@ def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[st
     ``mark`` is the decimal mark; without one, the answers tell it. Unit and currency, one and the same in all, are left
     out. UserError: an answer is no number, two contradict each other, or none tells the mark where it matters.
     """
-    values, told, unsure, first_unit = list[Value](), dict[str, str](), "", ""
+    values, marks, unsure, first_unit = list[Value](), dict[str, str](), "", ""
     for place, text in answers:
         value, shown = read_value(text), f"{place}: the answer {text[:60]!r}"
         if value is None:
@@ -138,17 +138,17 @@ def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[st
             raise UserError(f"{shown} has {_unit(value.unit)}, and {first_unit}; give all of them one unit, or none.")
         first_unit = first_unit or f"{text[:60]!r} ({place}) has {_unit(value.unit)}"
         if len(value.numerals) == 1:
-            told.setdefault(next(iter(value.numerals)), f"{text[:60]!r} ({place})")
+            marks.setdefault(next(iter(value.numerals)), f"{text[:60]!r} ({place})")
         elif len(set(value.numerals.values())) > 1:
-            ways = [f"dataset.number_format={NAMES[each]} reads {value.numerals[each]}" for each in (POINT, COMMA)]
-            both = " or ".join(value.numerals[each] for each in (POINT, COMMA))
+            ways = [f"dataset.number_format={NAMES[char]} reads {value.numerals[char]}" for char in (POINT, COMMA)]
+            both = " or ".join(value.numerals[char] for char in (POINT, COMMA))
             unsure = unsure or f"{shown} may be {both}, and no other answer tells which; {', '.join(ways)}."
         values.append(value)
-    if not mark and len(told) > 1:
-        raise UserError(f"{told[POINT]} has a decimal point, and {told[COMMA]} a decimal comma; write all alike.")
-    if not mark and unsure and not told:
+    if not mark and len(marks) > 1:
+        raise UserError(f"{marks[POINT]} has a decimal point, and {marks[COMMA]} a decimal comma; write all alike.")
+    if not mark and unsure and not marks:
         raise UserError(unsure)
-    mark = mark or next(iter(told), POINT)
+    mark = mark or next(iter(marks), POINT)
     numerals = [value.numerals[mark] for value in values]
     changed = [(text, new) for (_, text), new in zip(answers, numerals, strict=True) if text != new]
     if not changed:

@@ -74,22 +74,22 @@ class ExpectedError(NextToken):
 
     def _writes(self, labels: Tensor, targets: Mapping[int, float]) -> Tensor:
         """Return 1 for each row with a target, (B,)."""
-        found = torch.tensor([int(row in targets) for row in range(len(labels))])
-        return found.to(labels.device, non_blocking=True)
+        writes_B = torch.tensor([int(row in targets) for row in range(len(labels))])
+        return writes_B.to(labels.device, non_blocking=True)
 
     def _targets(self, labels: Tensor) -> dict[int, float]:
         """Return the number that the labels of each row write; a row whose labels write none is left out."""
         version = -1 if labels.is_inference() else labels._version
         if self.read is not None and self.read[0] is labels and self.read[1] == version:
             return self.read[2]  # to read them again would wait for a GPU
-        found = {}
+        targets = {}
         for row, ids in enumerate(labels.tolist()):
-            answer = [each for each in ids if each != IGNORE_INDEX and each not in self.tokens.end_ids]
-            number = parse_number("".join(self.pieces.get(each, "?") for each in answer).strip())
+            answer = [token_id for token_id in ids if token_id != IGNORE_INDEX and token_id not in self.tokens.end_ids]
+            number = parse_number("".join(self.pieces.get(token_id, "?") for token_id in answer).strip())
             if number is not None:
-                found[row] = float(number)
-        self.read = labels, version, found
-        return found
+                targets[row] = float(number)
+        self.read = labels, version, targets
+        return targets
 
     def _read_once(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
         """Return further inputs of the model's forward pass, which keep what the answers' prefixes read there."""

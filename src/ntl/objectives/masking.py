@@ -39,16 +39,16 @@ OF_NUMBERS = re.compile(r"[▁Ġ ]?[-+.,\u2212]|.*[0-9].*", re.DOTALL)
 
 def maskable(config: MaskConfig, tokenizer: Any, number_vocab: NumberVocabulary, *, is_computed: bool) -> Tensor:
     """Return which token ids may be masked, (V,) bool: no special token, and numbers as the config says."""
-    found = torch.zeros(len(number_vocab.values), dtype=torch.bool)
-    found[: len(tokenizer)] = True
-    found[[*special_ids(tokenizer)]] = False
+    allowed = torch.zeros(len(number_vocab.values), dtype=torch.bool)
+    allowed[: len(tokenizer)] = True
+    allowed[[*special_ids(tokenizer)]] = False
     numbers = {"auto": "forbid" if is_computed else "allow"}.get(config.numbers, config.numbers)
     if numbers == "only":
-        found &= ~number_vocab.values.isnan().cpu()
+        allowed &= ~number_vocab.values.isnan().cpu()
     elif numbers == "forbid":
         tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-        found[[place for place, token in enumerate(tokens) if OF_NUMBERS.fullmatch(token or "")]] = False
-    return found
+        allowed[[place for place, token in enumerate(tokens) if OF_NUMBERS.fullmatch(token or "")]] = False
+    return allowed
 
 
 class Masking:
@@ -120,7 +120,7 @@ class Masking:
         if copies is None:  # in pre-training, the same positions in every row of all batches of a step
             count = min(max(1, int(self.length * self.config.fraction)), self.length - 1)
             positions = random.Random(FIRST_SEED + step % SEEDS).sample(range(self.length - 1), count)
-            drawn[:, [each for each in positions if each < width]] = True
+            drawn[:, [position for position in positions if position < width]] = True
             return drawn
         indices = examples.tolist()
         for row, (example, start, length) in enumerate(copies.tolist()):
@@ -224,14 +224,14 @@ class MaskedInput(Masking, TrainerCallback):
 
     def __call__(self, features: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - a collator
         """Return the collator's batch of the features, masked; with ``copy``, with further rows or longer ones."""
-        told: list[Any] = []
+        entropies: list[Any] = []
         if self.entropies:
-            if any(self.entropies not in each for each in features):
+            if any(self.entropies not in row for row in features):
                 raise ValueError(f"no {self.entropies!r} in a row; a Trainer needs remove_unused_columns=False")
-            told = [each[self.entropies] for each in features]
-            if [len(each) for each in told] != [len(each.get("input_ids", each[self.entropies])) for each in features]:
+            entropies = [row[self.entropies] for row in features]
+            if [len(row) for row in entropies] != [len(row.get("input_ids", row[self.entropies])) for row in features]:
                 raise ValueError(f"{self.entropies!r} must be a number for each token, as long as its input_ids")
-            features = [{name: each[name] for name in each if name != self.entropies} for each in features]
+            features = [{name: row[name] for name in row if name != self.entropies} for row in features]
         batch = self.collator(features)
         if self.config.copy != "none":
             batch = self._copied(batch)
@@ -246,23 +246,23 @@ class MaskedInput(Masking, TrainerCallback):
         share = 1 / (1 + math.exp(5 - 10 * self.epoch / self.ramp)) if self.ramp else 1.0
         drawn, scores = self._drawn(keys, places, share)
         if self.entropies:
-            drawn &= self._low(np.concatenate(told), attended, documents)
+            drawn &= self._low(np.concatenate(entropies), attended, documents)
         self._mask(batch, drawn, scores)
         return batch
 
-    def _low(self, told: np.ndarray, attended: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    def _low(self, values: np.ndarray, attended: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which tokens are of low entropy, (B, T) bool, of the entropies of all that are attended, in order."""
-        if len(told) != attended.sum() or np.isnan(told).any():
-            found = f"{len(told)} for {attended.sum()} tokens of a batch, {np.isnan(told).sum()} of them NaN"
-            raise ValueError(f"{self.entropies!r} must be a number for each token of a row, not {found}")
-        entropies, found = np.zeros(attended.shape), np.zeros(attended.shape, dtype=bool)
-        entropies[attended] = told
+        if len(values) != attended.sum() or np.isnan(values).any():
+            actual = f"{len(values)} for {attended.sum()} tokens of a batch, {np.isnan(values).sum()} of them NaN"
+            raise ValueError(f"{self.entropies!r} must be a number for each token of a row, not {actual}")
+        entropies, is_low = np.zeros(attended.shape), np.zeros(attended.shape, dtype=bool)
+        entropies[attended] = values
         for row, numbers in enumerate(documents):
             for number in np.unique(numbers[attended[row]]):
                 at = np.flatnonzero(numbers == number)
                 order = np.argsort(entropies[row, at], kind="stable")
-                found[row, at[order[: round(self.low * len(at))]]] = True
-        return found
+                is_low[row, at[order[: round(self.low * len(at))]]] = True
+        return is_low
 
     def set_epoch(self, epoch: int) -> None:
         """Draw anew in each epoch, as torch's DistributedSampler; `attach` counts passes over the data by itself."""
@@ -275,11 +275,11 @@ class MaskedInput(Masking, TrainerCallback):
         get_own = trainer.get_train_dataloader
 
         def get_train_dataloader() -> Any:
-            own, trainer.data_collator = trainer.data_collator, self
+            collator, trainer.data_collator = trainer.data_collator, self
             try:
                 return get_own()
             finally:
-                trainer.data_collator = own
+                trainer.data_collator = collator
 
         trainer.get_train_dataloader = get_train_dataloader
         trainer.add_callback(self)

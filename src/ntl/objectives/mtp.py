@@ -95,7 +95,7 @@ class MultiTokenPrediction(NextToken):
         if self.training:
             how = how if counts is None else self.implementation(input_ids.device)
             counts = self.count(labels, loss_weights) if counts is None else counts
-        loss, found = self.losses(labels, counts, loss_weights, how)
+        loss, joints = self.losses(labels, counts, loss_weights, how)
         if self.settings.kind == "shared":
             inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
             read = (hidden_states(self.model, **inputs),) if how == "linear" else ()
@@ -104,7 +104,7 @@ class MultiTokenPrediction(NextToken):
         else:
             heads = Heads(self.model, self.settings, input_ids, attention_mask)
             total = self._total(heads, lambda index, states: loss(index, heads.read(states)))
-        return self.joined(total, found)
+        return self.joined(total, joints)
 
     def losses(
         self,
@@ -115,28 +115,28 @@ class MultiTokenPrediction(NextToken):
         documents: Tensor | None = None,
     ) -> tuple[HeadLoss, dict[int, JointLoss]]:
         """Return the loss of each head, and where a call of it leaves the head's terms; arguments as of ``forward``."""
-        found: dict[int, JointLoss] = {}
+        joints: dict[int, JointLoss] = {}
         factors = scheduled(self.weights, self.settings.head_schedule, self.progress)
 
         def loss(index: int, hidden_BTD: Any, logits_BTV: Any = None) -> Tensor:
             diagnosed, over = self.diagnosed, None if counts is None else counts[index]
-            own, weights = self._ahead(index, labels, loss_weights, documents)
+            head_labels, weights = self._ahead(index, labels, loss_weights, documents)
             if how == "linear" and logits_BTV is None:
-                joint = self._joint(hidden_BTD, own, over, weights, how, lm_head(self.model))
+                joint = self._joint(hidden_BTD, head_labels, over, weights, how, lm_head(self.model))
             else:
                 logits: Any = lm_head(self.model).logits(hidden_BTD) if logits_BTV is None else logits_BTV
-                joint = self._joint(logits, own, over, weights, "fused" if how == "linear" else how)
+                joint = self._joint(logits, head_labels, over, weights, "fused" if how == "linear" else how)
             correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
             if not self.training:
-                counted, _ = self.loss.counted(own, weights)
-                correct = SumCount(((logits.argmax(-1) == own) * counted).sum(-1), joint.base.count)
+                counted, _ = self.loss.counted(head_labels, weights)
+                correct = SumCount(((logits.argmax(-1) == head_labels) * counted).sum(-1), joint.base.count)
             if index:  # the diagnostics are of head 1
                 self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
-            found[index] = joint._replace(total=joint.total.detach(), heads=((joint.base, joint.number, correct),))
+            joints[index] = joint._replace(total=joint.total.detach(), heads=((joint.base, joint.number, correct),))
             return factors[index] * joint.total
 
-        return loss, found
+        return loss, joints
 
     def joined(self, total: Tensor, found: dict[int, JointLoss]) -> JointLoss:
         """Return the total with the terms of all heads."""
@@ -158,7 +158,7 @@ class MultiTokenPrediction(NextToken):
     def _total(self, heads: Heads, loss: Callable[[int, Tensor], Tensor]) -> Tensor:
         again = torch.is_grad_enabled() and self.training and self.settings.one_at_a_time
         if again and not is_sharded(self.model):
-            parameters = [each for each in nn.ModuleList(heads.modules).parameters() if each.requires_grad]
+            parameters = [weight for weight in nn.ModuleList(heads.modules).parameters() if weight.requires_grad]
             return _OneAtATime.apply(heads, loss, heads.trunk, *parameters)
         # Sharded weights are gathered by hooks of the backward pass, so that each head is computed again there.
         total: Any = 0.0
@@ -188,14 +188,14 @@ class _OneAtATime(torch.autograd.Function):
         def backward(output: Tensor, gradient: Any, leaf: Tensor) -> Tensor:
             """Add the gradients of the parameters; return the leaf's."""
             with torch.autocast(leaf.device.type, enabled=False):
-                own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
+                grad, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
             add(others, 1)
-            return torch.zeros_like(leaf) if own is None else own
+            return torch.zeros_like(leaf) if grad is None else grad
 
         def add(gradients: Any, first: int) -> None:
-            for place, each in enumerate(gradients, first):
-                if each is not None:  # at first a copy: what autograd returns for two tensors may be one
-                    sums[place] = each.clone() if sums[place] is None else sums[place].add_(each)
+            for place, gradient in enumerate(gradients, first):
+                if gradient is not None:  # at first a copy: what autograd returns for two tensors may be one
+                    sums[place] = gradient.clone() if sums[place] is None else sums[place].add_(gradient)
 
         for chain in heads.chains:
             after, held, incoming = trunk, [], None
@@ -210,9 +210,9 @@ class _OneAtATime(torch.autograd.Function):
                 with torch.enable_grad():
                     total = loss(index, leaf)
                 totals.append(total.detach())
-                own = backward(total, None, leaf)
-                incoming = backward(after, own if incoming is None else incoming + own, before)
-                del total, leaf, own, before, after
+                leaf_grad = backward(total, None, leaf)
+                incoming = backward(after, leaf_grad if incoming is None else incoming + leaf_grad, before)
+                del total, leaf, leaf_grad, before, after
             add([incoming], 0)
         ctx.gradients = sums
         return torch.stack(totals).sum()
@@ -225,4 +225,4 @@ class _OneAtATime(torch.autograd.Function):
             raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
         if grad.device.type == "cpu" and grad == 1:  # a pass over all of them, for nothing
             return None, None, *gradients
-        return None, None, *(None if each is None else each.mul_(grad.to(each.dtype)) for each in gradients)
+        return None, None, *(None if tensor is None else tensor.mul_(grad.to(tensor.dtype)) for tensor in gradients)

@@ -102,9 +102,9 @@ class MultiToken:
             loss = NumberTokenLoss(NumberVocabulary.without_numbers(embedding_rows(model)), shift=True, kind="ce")
         # Of labels that are shifted here; fused from hidden states, without the logits of the heads.
         given = {"kind": loss.kind, "weight": loss.weight, "implementation": loss.implementation, **loss.options}
-        own, how = NumberTokenLoss(loss.number_vocab, shift=False, **given), loss.implementation
+        unshifted, how = NumberTokenLoss(loss.number_vocab, shift=False, **given), loss.implementation
         how = how.replace("fused", "linear")
-        self.objective = MultiTokenPrediction(config, model=model, loss=own, implementation=how)
+        self.objective = MultiTokenPrediction(config, model=model, loss=unshifted, implementation=how)
         self.config, self.heads, self.smoothing = config, heads, loss.smoothing
         self.progress: float | None = 0.0 if head_schedule == "constant" else None
         self._block: Any = None  # what the last block was called with, and its output
@@ -163,7 +163,7 @@ class MultiToken:
         documents, *states = OrderedDict.pop(outputs, AHEAD)
         objective, logits = self.objective, outputs["logits"]
         if self._new and objective.model.training:
-            if not any(each.requires_grad for name, each in objective.model.named_parameters() if self._new in name):
+            if not any(param.requires_grad for name, param in objective.model.named_parameters() if self._new in name):
                 warnings.warn(_FROZEN.format(self._new), stacklevel=2)
             self._new = ""
         head: Any = objective.model.get_output_embeddings()
@@ -176,7 +176,7 @@ class MultiToken:
             items = num_items_in_batch.sum() if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
             counts = counts * items / counts[0, 0].where(counts[0, 0] > 0, 1)
         how = objective.implementation(logits.device)
-        loss, found = objective.losses(labels, counts, loss_weights, how, documents)
+        loss, joints = objective.losses(labels, counts, loss_weights, how, documents)
         total = loss(0, None, logits)
         for index in range(1, self.heads):
             if self.config.kind == "shared":
@@ -185,7 +185,7 @@ class MultiToken:
                 hidden = states[index - 1].to(head.weight.dtype)
                 with self._autocast():
                     total = total + maybe_again(torch.is_grad_enabled() and how != "linear", loss, index, hidden)
-        return objective.joined(total, found)
+        return objective.joined(total, joints)
 
     def counts(self, batch: Mapping[str, Any]) -> Tensor:
         """Return how many labels CE and the number loss count at each head, or the sums of their weights, (H, 2)."""
@@ -195,7 +195,7 @@ class MultiToken:
     # ---- hooks of the model, so that heads run inside its forward, where DDP sees their weights
 
     def _begin(self, model: Any, args: Any) -> None:
-        if any(isinstance(each, FSDPModule) for each in model.modules()):
+        if any(isinstance(module, FSDPModule) for module in model.modules()):
             raise ValueError("MultiToken reads weights after the forward pass, when FSDP has sharded them; use DDP")
         self._block = ()
 
@@ -210,12 +210,12 @@ class MultiToken:
         seen, self._block = self._block, None
         if not isinstance(outputs, OrderedDict) or not (model.training or kwargs.get("past_key_values") is None):
             return None  # in generation, no heads are asked for
-        given = {"input_ids": args[0] if args else kwargs.get("input_ids"), **kwargs}
+        batch = {"input_ids": args[0] if args else kwargs.get("input_ids"), **kwargs}
         states: list[Tensor] = []
         if seen and self.heads > 1:
             before, given_to, output = seen
-            inputs = {name: None if isinstance(each, Cache) else each for name, each in given_to.items()}
-            others = [None if isinstance(each, Cache) else each for each in before[1:]]
+            inputs = {name: None if isinstance(value, Cache) else value for name, value in given_to.items()}
+            others = [None if isinstance(value, Cache) else value for value in before[1:]]
             trunk: Any = before[0] if before else inputs.pop("hidden_states")
             if trunk.requires_grad and trunk.is_leaf and model.is_gradient_checkpointing:
                 raise ValueError("MultiToken needs gradient_checkpointing_kwargs={'use_reentrant': False}")
@@ -224,11 +224,11 @@ class MultiToken:
             def call(block: Any, hidden: Tensor) -> Tensor:
                 return first_of(block(hidden, *others, **inputs))
 
-            heads = Heads(model, self.config, given["input_ids"], None, recorded=(trunk, call))
+            heads = Heads(model, self.config, batch["input_ids"], None, recorded=(trunk, call))
             with self._autocast():
                 first = Decoder(model).norm(output) if self.config.kind == "sequential" else output
                 states = [heads.read(state) for index, state in heads.states(first) if index]
-        return _with_ahead(type(outputs))(**outputs, **{AHEAD: (_documents(given), *states)})
+        return _with_ahead(type(outputs))(**outputs, **{AHEAD: (_documents(batch), *states)})
 
 
 @cache
@@ -244,5 +244,5 @@ def _next(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None
 
 
 def _documents(batch: Mapping[str, Any]) -> Tensor | None:
-    told = {name: each for name in ("position_ids", "seq_idx") if (each := batch.get(name)) is not None}
-    return document_ids({"input_ids": batch["input_ids"], **told}) if told else None
+    marks = {name: values for name in ("position_ids", "seq_idx") if (values := batch.get(name)) is not None}
+    return document_ids({"input_ids": batch["input_ids"], **marks}) if marks else None

@@ -30,7 +30,7 @@ def loss_of(config: LossConfig, number_vocab: NumberVocabulary, known: Mapping[s
     ``known`` are values of options that no config can name, such as the output layer. UserError: the kind lacks an
     option, or is not of the implementation.
     """
-    needed = {option for each in config.kind.split("+") for option in named(each).required}
+    needed = {option for name in config.kind.split("+") for option in named(name).required}
     options = {name: value for name, value in known.items() if name in needed} | config.options
     if config.squash is not None:
         options["cost"] = squashed_cost(number_vocab.token_values, config.squash)
@@ -116,9 +116,9 @@ class NextToken(nn.Module):
         self, inputs: Tensor, labels: Tensor, counts: Any, weights: Tensor | None, how: str, head: LMHead | None = None
     ) -> JointLoss:
         """Compute both terms of logits, or of the hidden states (B, T, D) that ``head`` reads."""
-        each = not self.training
-        given = {"loss_weights": weights, "num_items_in_batch": None if each else counts}
-        joint = self.loss.parts(inputs, labels, **given, per_row=each, implementation=how, head=head)
+        per_row = not self.training
+        given = {"loss_weights": weights, "num_items_in_batch": None if per_row else counts}
+        joint = self.loss.parts(inputs, labels, **given, per_row=per_row, implementation=how, head=head)
         rows_of = partial(number_rows, inputs) if head is None else partial(linear_number_rows, inputs, head)
         with torch.no_grad():
             self._diagnose(rows_of, labels)
@@ -131,11 +131,11 @@ class NextToken(nn.Module):
 
     def _was(self, rows_of: Any, labels: Tensor, weights: Tensor | None) -> SumCount:
         """Return sum and count of ``ntl_was``, in evaluation of each row."""
-        vocab, each = self.loss.number_vocab, not self.training
-        own = checked_weights(weights, vocab.token_values, labels, IGNORE_INDEX)
+        vocab, per_row = self.loss.number_vocab, not self.training
+        checked = checked_weights(weights, vocab.token_values, labels, IGNORE_INDEX)
         rows, counted = rows_of(labels, vocab, IGNORE_INDEX), self.loss.counted(labels, weights)[1]
-        total = summed(ntl_was, rows, labels, vocab, IGNORE_INDEX, own[1] if own else None, each)
-        return SumCount(total.sum(-1), counted.sum(-1)) if each else SumCount(total, counted.sum())
+        total = summed(ntl_was, rows, labels, vocab, IGNORE_INDEX, checked[1] if checked else None, per_row)
+        return SumCount(total.sum(-1), counted.sum(-1)) if per_row else SumCount(total, counted.sum())
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count, (2,), or the sums of their weights."""

@@ -50,8 +50,8 @@ class _NumberHead(nn.Module):
 
     def _joint(self, ce_B: Tensor, labelled_B: Tensor, errors_B: Tensor, counts: Tensor | None) -> JointLoss:
         parts = (ce_B, labelled_B, errors_B, torch.ones_like(labelled_B), torch.zeros_like(ce_B))
-        ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
-        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.number_weight, counts)
+        ce, labelled, errors, count, none = (part.sum() for part in parts) if self.training else parts
+        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, count), none, self.number_weight, counts)
 
     def count(self, labels: Tensor) -> Tensor:
         """Return how many labels CE and the squared error count, (2,)."""

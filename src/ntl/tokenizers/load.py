@@ -73,15 +73,15 @@ def load_tokenizer(
         if not HUB_ID.fullmatch(str(source)):
             raise UserError(f"tokenizer {str(source)!r} is neither a folder nor a hub id owner/name")
         folder = cached_or_downloaded(str(source))
-    given = read_stock(folder, gguf_file)
-    if given.eos_token is None:
-        ends = [token for token in ("</s>", "<|endoftext|>") if token in given.get_vocab()]
+    stock = read_stock(folder, gguf_file)
+    if stock.eos_token is None:
+        ends = [token for token in ("</s>", "<|endoftext|>") if token in stock.get_vocab()]
         if not ends:
             raise UserError(f"tokenizer {source} names no end token: set eos_token in its tokenizer_config.json")
-        given.eos_token = ends[0]
+        stock.eos_token = ends[0]
     if has_own_class:
-        return assemble(given, kind, paper_compat)
-    return split_digits(given, str(source)) if kind == "digit" and not has_single_digits(given) else given
+        return assemble(stock, kind, paper_compat)
+    return split_digits(stock, str(source)) if kind == "digit" and not has_single_digits(stock) else stock
 
 
 def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
@@ -94,17 +94,17 @@ def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
         if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(b"version https://git-lfs"):
             raise UserError(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull` or fetch the file")
     try:
-        found = _read(folder, files[0], gguf_file)
+        tokenizer = _read(folder, files[0], gguf_file)
     except UserError:
         raise
     except Exception as error:  # the backends raise bare Exception
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         raise UserError(f"{folder}: its tokenizer cannot be read ({reason}); save or fetch it again") from error
-    if not found.is_fast:
+    if not tokenizer.is_fast:
         raise UserError(f"{folder}: a tokenizer written in Python alone; give one that has a {SAVED}")
     for setting in ("local_files_only", "is_local", "trust_remote_code"):  # which would be saved with it
-        found.init_kwargs.pop(setting, None)
-    return found
+        tokenizer.init_kwargs.pop(setting, None)
+    return tokenizer
 
 
 def _read(folder: Path, file: Path, gguf_file: str) -> Any:
@@ -123,11 +123,11 @@ def _read(folder: Path, file: Path, gguf_file: str) -> Any:
 
 def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenizerFast:
     """The T5 tokenizer of ``folder/spiece.model`` with ``sentinels`` tokens ``<extra_id_N>`` after its pieces."""
-    found = T5Tokenizer.from_pretrained(str(folder), extra_ids=sentinels, local_files_only=True)
-    first = found.convert_ids_to_tokens([0, 1, 2])
+    tokenizer = T5Tokenizer.from_pretrained(str(folder), extra_ids=sentinels, local_files_only=True)
+    first = tokenizer.convert_ids_to_tokens([0, 1, 2])
     if first != ["<pad>", "</s>", "<unk>"]:
         raise UserError(f"{folder / SENTENCEPIECE} is no T5 vocabulary: it begins with {first}, not <pad>, </s>, <unk>")
-    return found
+    return tokenizer
 
 
 def isolate_digits(pre_tokenizer: Step | None, isolate: bool = True) -> Step | None:
@@ -195,14 +195,14 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, paper_compat: bool | Non
     pad = stock.pad_token or ("<pad>" if "<pad>" in stock.get_vocab() else PAD_TOKEN)
     pad, model = PAD_TOKEN if pad == stock.eos_token else pad, state["model"]
     unknown = model.get("unk_token") if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
-    own = number_class(kind)
-    made_by = own or PreTrainedTokenizerFast
+    own_class = number_class(kind)
+    made_by = own_class or PreTrainedTokenizerFast
     roles = {"bos_token": stock.bos_token, "eos_token": stock.eos_token, "unk_token": unknown, "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
     rule = stock.init_kwargs.get("paper_compat") if paper_compat is None else paper_compat
     backend, kept = Tokenizer.from_str(json.dumps(state)), ("padding_side", "truncation_side", "model_max_length")
-    if own:
-        backend.add_tokens([AddedToken(token, normalized=False) for token in own.added_tokens()])
+    if own_class:
+        backend.add_tokens([AddedToken(token, normalized=False) for token in own_class.added_tokens()])
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in roles.values()],
@@ -233,17 +233,17 @@ def _state(serialized: str) -> dict[str, Any]:
 
 def special_ids(tokenizer: Any) -> set[int]:
     """The ids of all special tokens, also of those without a role, such as Llama 3's ``<|start_header_id|>``."""
-    return {*tokenizer.all_special_ids, *(i for i, each in tokenizer.added_tokens_decoder.items() if each.special)}
+    return {*tokenizer.all_special_ids, *(i for i, token in tokenizer.added_tokens_decoder.items() if token.special)}
 
 
 def text_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     """The backend, with the same ids, to which what reads like a special token is text."""
     # Not by encode_special_tokens: a model such as T5's finds ``</s>`` among its own pieces.
     state = backend_state(tokenizer)
-    model, special = state["model"], {each["content"] for each in state["added_tokens"] if each["special"]}
+    model, special = state["model"], {entry["content"] for entry in state["added_tokens"] if entry["special"]}
     hidden = {token: f"\ufdd0{index}" for index, token in enumerate(sorted(special))}  # no text has this character
-    for each in state["added_tokens"]:
-        each["content"] = hidden.get(each["content"], each["content"])
+    for entry in state["added_tokens"]:
+        entry["content"] = hidden.get(entry["content"], entry["content"])
     if isinstance(model["vocab"], dict):
         model["vocab"] = {hidden.get(token, token): index for token, index in model["vocab"].items()}
     else:

@@ -41,8 +41,8 @@ def read(text: str) -> tuple[str, list[float]]:
             return match[0]
         whole, digits = _digits(match[1])
         if whole > MAX_PLACE + 1:
-            told = f"a number has {whole} digits before its point, and the tokens write {MAX_PLACE + 1}"
-            raise UserError(f"{text[:60]!r}: {told}; take a model that reads digits")
+            problem = f"a number has {whole} digits before its point, and the tokens write {MAX_PLACE + 1}"
+            raise UserError(f"{text[:60]!r}: {problem}; take a model that reads digits")
         return " ".join(place_token(digit, whole - 1 - index) for index, digit in enumerate(digits))
 
     return _READ.sub(written, text), []

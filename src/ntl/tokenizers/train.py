@@ -111,13 +111,13 @@ def _seed_pieces(words: list[tuple[str, int]], kind: str) -> list[tuple[str, int
     sentencepiece's own seeds are substrings that two different words share. In text from a few templates a word like
     "times" shares none and would be split into letters.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for word, count in words:
         for fragment in _FRAGMENT.findall(_WORD_START + word):
             if kind == "digit" and any(char.isdigit() for char in fragment):
                 continue
             for start in range(len(fragment)):
                 for end in range(start + 2, min(len(fragment), start + _MAX_PIECE_LENGTH) + 1):
-                    found[fragment[start:end]] += count
-    weighted = [(piece, count * len(piece)) for piece, count in found.items() if count > 1]
+                    counts[fragment[start:end]] += count
+    weighted = [(piece, count * len(piece)) for piece, count in counts.items() if count > 1]
     return sorted(weighted, key=lambda item: (-item[1], item[0]))[:_MAX_SEEDS]

@@ -108,12 +108,12 @@ class XValTokenizer(PreTrainedTokenizerFast):
         if is_split_into_words or text_pair is not None:
             raise ValueError("xVal reads the numbers of whole texts, one at a time: join them first")
         tensors, single = kwargs.pop("return_tensors", None), isinstance(text, str)
-        found, number = [self.number_reader()(each) for each in ([text] if single else text)], self.number_token_id
-        written = [each for each, _ in found]
+        pairs, number = [self.number_reader()(sample) for sample in ([text] if single else text)], self.number_token_id
+        written = [sample for sample, _ in pairs]
         batch = super()._encode_plus(written[0] if single else written, **kwargs)
         # The values by where ``[NUM]`` stands, since truncation may remove either end.
-        places = ([match.start() for match in _TOKEN.finditer(each)] for each in written)
-        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, found, strict=True)]
+        places = ([match.start() for match in _TOKEN.finditer(sample)] for sample in written)
+        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, pairs, strict=True)]
         rows = [
             [
                 numbers[start] if token == number else 1.0
