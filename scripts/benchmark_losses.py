@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     shape = (chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, chosen.hidden, chosen.ignored)
     settings = (Setting(*shape, share) for share in chosen.shares)
-    rows = (benchmark(each, chosen.losses, chosen.implementations, chosen.rounds) for each in settings)
+    rows = (benchmark(setting, chosen.losses, chosen.implementations, chosen.rounds) for setting in settings)
     show(chain.from_iterable(rows), chosen, "Ratios to CE of the same turn, with quartiles")
 
 

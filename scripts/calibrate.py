@@ -19,11 +19,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ntl.decoding.calibration import COLUMNS, calibrate
     from ntl.results.record import find_run
 
-    found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
+    by_run = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
     if chosen.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(by_run, indent=1))
         return 0
-    for run, splits in found.items():
+    for run, splits in by_run.items():
         for split, scores in splits.items():
             print(f"{run}  {split}  " + "  ".join(f"{name} {scores[name]:.5g}" for name in COLUMNS))
     return 0

@@ -26,11 +26,11 @@ Row = dict[str, float]
 
 
 def _losses(names: Sequence[str], logits: Tensor, labels: Tensor, vocab: NumberVocabulary) -> dict[str, Tensor]:
-    found = {}
+    losses = {}
     for name in names:
         terms = _terms(name, vocab)
-        found[name] = (terms.number if terms.numbers else terms.base)(logits, labels, vocab, reduction="none")
-    return found
+        losses[name] = (terms.number if terms.numbers else terms.base)(logits, labels, vocab, reduction="none")
+    return losses
 
 
 def _terms(name: str, vocab: NumberVocabulary) -> Terms:

@@ -88,17 +88,17 @@ def _of_schema_2(values: Json) -> Json:
     from ntl.config.decoding import DecodingConfig
     from ntl.config.identity import recorded
 
-    given = migrate_config(values["config"])
-    config = from_values(given, values["id"])
+    stored = migrate_config(values["config"])
+    config = from_values(stored, values["id"])
     usual = vars(DecodingConfig())
     for name, decoding in config.extra_decodings.items():
         for field in fields(decoding):  # one that is younger had its default then, or was off: empty, 0 or false
-            if field.name not in {**given["extra_decodings"][name], **usual}:
+            if field.name not in {**stored["extra_decodings"][name], **usual}:
                 setattr(decoding, field.name, type(getattr(decoding, field.name))())
     absent = ["ntl"] * (not config.loss.has_number) + ["ce"] * (config.model.head == "regression")
-    series = {name for each in absent for name in (each, f"eval_{each}")}
+    series = {name for term in absent for name in (term, f"eval_{term}")}
     kept = {
-        key: [each for each in points if key not in series or each[1] != 0] for key, points in values["curves"].items()
+        key: [pair for pair in points if key not in series or pair[1] != 0] for key, points in values["curves"].items()
     }
     return {
         **{key: value for key, value in values.items() if key not in UNREAD},
@@ -117,10 +117,10 @@ def migrate_config(values: Any, path: str = "") -> Any:
         return migrate_loss(values)
     if isinstance(values, Mapping):
         inside = {key: f"{path}.{key}".lstrip(".") for key in values}
-        kept = {key: migrate_config(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
-        return kept if path else {FORMER.get(key, key): each for key, each in kept.items()}
+        kept = {key: migrate_config(value, inside[key]) for key, value in values.items() if inside[key] not in DROPPED}
+        return kept if path else {FORMER.get(key, key): value for key, value in kept.items()}
     if isinstance(values, list):
-        return [migrate_config(each) for each in values]
+        return [migrate_config(value) for value in values]
     if path.rpartition(".")[2] not in ("_target_", "collator"):
         return values
     return next((re.sub(old, now, values) for old, now in MOVED.items() if re.match(old, values)), values)
@@ -133,7 +133,7 @@ def migrate_loss(values: Any) -> Json:
     if "kind" in values:
         return values
     base, number, cost = values["base"], values["number"] or {}, values["cost"]
-    names = [each["_target_"].rpartition(".")[2] for each in (base, number) if each]
+    names = [part["_target_"].rpartition(".")[2] for part in (base, number) if part]
     kept = [name for name in names if name != "cross_entropy"]
     return {
         "name": _override(f"loss={values['name']}").removeprefix("loss="),

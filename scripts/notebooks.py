@@ -33,7 +33,7 @@ def execute(notebook: Any) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             left_out = LEFT_OUT in cell.metadata.get("tags", [])
-            cell.outputs = [each for each in cell.outputs if not left_out and each.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if not left_out and output.get("name") != "stderr"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

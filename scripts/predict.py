@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "predictions-NAME-BEAMS.jsonl in the same folder. Other settings of the decoding, the name of another data "
         "set, and that of a checkpoint before the last step are appended.",
     )
-    given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
-    parser.add_argument("run", metavar="RUN", help=given)
+    source = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
+    parser.add_argument("run", metavar="RUN", help=source)
     settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
     parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
@@ -91,22 +91,22 @@ def is_setting(word: str) -> bool:
     """Whether a word sets something: "decoding.splits=[test, x]" does, "x=3 and y=4: what is x+y?" does not."""
     from ntl.config.composition import CHANGEABLE
 
-    found = SETTING.match(word)
-    return bool(found and (found[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
+    match = SETTING.match(word)
+    return bool(match and (match[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
 
 
 def read_questions(file: str) -> list[str]:
     """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else regular(Path(file)).read_bytes()
-        found = [line for line in re.split("[\r\n]", content.decode("utf-8-sig")) if line.strip()]
+        questions = [line for line in re.split("[\r\n]", content.decode("utf-8-sig")) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         remedy = "give a text file with one question on each line, or - for standard input"
         raise UserError(f"--file {file}: {reason}; {remedy}.") from error
-    if not found:
+    if not questions:
         raise UserError(f"--file {file}: no question in it; write one on each line.")
-    return found
+    return questions
 
 
 def as_text(answer: dict[str, Any]) -> str:

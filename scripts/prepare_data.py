@@ -103,10 +103,10 @@ def print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserErro
     table, lines = Table(), []
     for column in ("data set", "split", "rows", "sha256"):
         table.add_column(column, justify="right" if column == "rows" else "left")
-    for name, found in reports.items():
-        for split, entry in found["splits"].items():
+    for name, about in reports.items():
+        for split, entry in about["splits"].items():
             table.add_row(name, split, str(entry["rows"]), entry["sha256"][:16])
-        lines.append(f"{name}: {found['done']} in {found['seconds']} s, {found['source']['kind']}: {found['folder']}")
+        lines.append(f"{name}: {about['done']} in {about['seconds']} s, {about['source']['kind']}: {about['folder']}")
     for name, error in failures.items():
         table.add_row(name, "", "not prepared", "")
         lines.append(f"{name}: {error}")

@@ -66,9 +66,9 @@ def check(names: Sequence[str], published: Path) -> None:
             if path.name == RECORD:
                 chosen = [checked_record(of_today(path.parent, Path(place)) / PREDICTIONS)]
             else:
-                chosen = read_records(path) if path.is_file() else [each for each in records if each.id == name]
+                chosen = read_records(path) if path.is_file() else [record for record in records if record.id == name]
         if not chosen:
-            hint = nearest(name, [each.id for each in records])
+            hint = nearest(name, [record.id for record in records])
             raise UserError(f"{name}: neither a file nor the id of a published record.{hint}")
         for record in chosen:
             faults, rows = check_record(record, records, ROOT)

@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     from ntl.launch.table import complete_tables
 
-    given = {"records": [chosen.outputs], "outputs": chosen.outputs, "seeds": chosen.seeds}
+    common = {"records": [chosen.outputs], "outputs": chosen.outputs, "seeds": chosen.seeds}
     if not chosen.real:
-        return complete_tables(["quickstart"], "tiny", **given, workers=chosen.workers)
+        return complete_tables(["quickstart"], "tiny", **common, workers=chosen.workers)
     from ntl.config import compose
     from ntl.config.model import source
     from ntl.system.hub import require
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(source(config.model), data_dir=config.data_dir)
     # Two runs: more workers would leave cores without work.
     workers = chosen.workers or min(2, available_cores())
-    code = complete_tables([REAL], "finetune", **given, workers=workers)
+    code = complete_tables([REAL], "finetune", **common, workers=workers)
     if not code:
         show_answers(chosen.outputs)
     return code

@@ -58,14 +58,14 @@ def is_file(table: str) -> bool:
 def tables(text: str) -> list[str]:
     short = short_names()
     known = short | {name: name for name in short.values()}
-    found = []
+    names = []
     for word in short.values() if text == ALL else text.split(","):
         name = word if is_file(word) else known.get(word.strip().lower())
         if name is None:
             hint = nearest(word, [*known, ALL]) or f" Choose from {', '.join([*short.values(), ALL])}."
             raise UserError(f"table={word}: no such table.{hint}")
-        found.append(name)
-    return list(dict.fromkeys(found))
+        names.append(name)
+    return list(dict.fromkeys(names))
 
 
 def scale(text: str) -> str:
@@ -97,7 +97,7 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
     """The arguments of ``complete_tables``. UserError with the most similar setting, table or scale."""
     from ntl.config import Config
 
-    found: dict[str, Any] = {"names": ["quickstart"], "scale": "tiny", "outputs": Path("outputs")}
+    settings: dict[str, Any] = {"names": ["quickstart"], "scale": "tiny", "outputs": Path("outputs")}
     of_runs = [field.name for field in fields(Config) if field.name not in CLOSED]
     keys = [word.partition("=")[0] for word in words]
     for number, (word, key) in enumerate(zip(words, keys, strict=True)):
@@ -113,12 +113,12 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"{key} is set twice.")
         if key in PARSERS:
             name, parse = PARSERS[key]
-            found[name] = parse(value)
+            settings[name] = parse(value)
         else:
-            found.setdefault("hydra" if group == "hydra" else "overrides", []).append(word)
-    if "hydra" in found and not found.get("launcher"):
-        raise UserError(f"{found['hydra'][0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
-    return found
+            settings.setdefault("hydra" if group == "hydra" else "overrides", []).append(word)
+    if "hydra" in settings and not settings.get("launcher"):
+        raise UserError(f"{settings['hydra'][0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
+    return settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (is_rehearsed or is_priced or chosen.print_script):
         return complete_tables(**settings, records=records)
     measured = load_records([PUBLISHED, settings["outputs"]])
-    given = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
-    demanded = demands(*given, settings.get("overrides", ()), settings.get("seeds", ()))
+    asked = (settings["names"], settings["scale"], load_records(records), settings["outputs"])
+    demanded = demands(*asked, settings.get("overrides", ()), settings.get("seeds", ()))
     rates, failed = None, 0
     if is_rehearsed:
         launch = partial(sweep_all, launcher=launcher, settings=hydra) if launcher else run_all

@@ -104,7 +104,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on texts (n,) and numbers (n,) or (n, k), choose the step and the reading, calibrate intervals."""
-        self.__dict__ = {name: each for name, each in vars(self).items() if name[-1] != "_"}  # a fit that fails is none
+        self.__dict__ = {name: item for name, item in vars(self).items() if name[-1] != "_"}  # a fit that fails is none
         self.params_ = Bunch(**self.get_params(deep=False))  # what is set later is for the next fit
         y = check_array(y, ensure_2d=False, dtype="float64", ensure_min_samples=2, input_name="y")
         check_consistent_length(X, y)
@@ -132,13 +132,13 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         self.run_ = self._train(self._words())
         record = read_record(self.run_ / "record.json")
         self.most_, decoding = record.config["trainer"]["max_input_length"], record.config["decoding"]["name"]
-        self.reading_ = next(name for name, each in READINGS.items() if each == decoding)
+        self.reading_ = next(reading for reading, name in READINGS.items() if name == decoding)
         if self.n_outputs_ > 1 and self.read == "auto":  # of one number, train.py has chosen
             right, errors = self.numeral_.write(y_NK[validation_rows]), dict[str, float]()
             for name, file in (("greedy", "predictions"), ("digit_median", "predictions-digit_median-1")):
                 rows = read_predictions(self.run_ / f"{file}.jsonl")[1]
-                told = values_of([row["prediction"] for row in rows], self.n_outputs_)
-                errors[name] = float(np.abs(np.where(np.isnan(told), self.middle_, told) - right).mean())
+                predicted = values_of([row["prediction"] for row in rows], self.n_outputs_)
+                errors[name] = float(np.abs(np.where(np.isnan(predicted), self.middle_, predicted) - right).mean())
             self.reading_ = min(errors, key=errors.__getitem__)
         stored = read_predictions(self.run_ / "predictions.jsonl")[0].get("calibration")
         self._calibration = Calibration.from_header(stored or {"scores": [], "least_spread": None})
@@ -147,15 +147,15 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def _words(self, *, head: bool = False) -> list[str]:
         """The settings of train.py, or with ``head`` those of a regression head on the same rows."""
-        given, files = self.params_, {"path": "train", "validation_path": "validation", "test_path": "validation"}
-        if isinstance(given.settings, str):
-            raise ValueError(f"settings={given.settings!r}: give a list, such as [{given.settings!r}]")
+        params, files = self.params_, {"path": "train", "validation_path": "validation", "test_path": "validation"}
+        if isinstance(params.settings, str):
+            raise ValueError(f"settings={params.settings!r}: give a list, such as [{params.settings!r}]")
         words = ["dataset=file", *(f"dataset.{key}={self._rows / name}.jsonl" for key, name in files.items())]
         end = "_regression" if head else ""
-        if isinstance(given.model, str) and given.model == "tiny":
+        if isinstance(params.model, str) and params.model == "tiny":
             words += [f"model=gpt2_tiny{end}", "trainer.best=loss", "trainer.eval_steps=100", "trainer.save_steps=100"]
         else:
-            source: Any = given.model
+            source: Any = params.model
             if not isinstance(source, str | Path):
                 is_pair = isinstance(source, list | tuple) and len(source) == 2
                 parts: list[Any] = [*source] if is_pair else [source]
@@ -165,15 +165,15 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
                 for part in parts if is_pair else [*parts, AutoTokenizer.from_pretrained(parts[0].name_or_path)]:
                     part.save_pretrained(source)
             words += [f"model=hf{end}", f"model.path={source}", "trainer.eval_decoded=false"]
-        values = {f"trainer.{name}": getattr(given, name) for name in ("lr", "epochs", "batch_size", "max_steps")}
-        values |= {"model.lora.rank": given.lora_rank or None, "seed": given.seed, "device": given.device}
+        values = {f"trainer.{name}": getattr(params, name) for name in ("lr", "epochs", "batch_size", "max_steps")}
+        values |= {"model.lora.rank": params.lora_rank or None, "seed": params.seed, "device": params.device}
         values |= {"output_dir": self._rows, "data_dir": self._root / "data"}
         words += [f"{key}={value}" for key, value in values.items() if value is not None]
-        return [*words, *([] if head else [f"loss={given.loss}", *self._decoding()]), *given.settings]
+        return [*words, *([] if head else [f"loss={params.loss}", *self._decoding()]), *params.settings]
 
     def _decoding(self) -> list[str]:
         several, words = self.n_outputs_ > 1, [f"decoding.max_new_tokens={self.longest_}"]
-        if self.read not in (known := ["auto", *(each for each in READINGS if not several or each not in SEARCHES)]):
+        if self.read not in (known := ["auto", *(name for name in READINGS if not several or name not in SEARCHES)]):
             raise ValueError(f"read={self.read!r}: choose one of {', '.join(known)}")
         if several:
             auto = ["decoding=greedy", "extra_decodings=digit_median"]
@@ -226,15 +226,15 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def distribution(self, X: Any) -> list[NumberDistribution]:
         """The model's distribution of the number of each text: mean, median, interval, crps."""
-        found, read = self._search(self._texts(X)), self.numeral_.read
-        numbers = [dict(zip(map(str, read(of.values).tolist()), of.probabilities, strict=True)) for of in found]
-        return [NumberDistribution.of(own, of.covered) for own, of in zip(numbers, found, strict=True)]
+        dists, read = self._search(self._texts(X)), self.numeral_.read
+        numbers = [dict(zip(map(str, read(dist.values).tolist()), dist.probabilities, strict=True)) for dist in dists]
+        return [NumberDistribution.of(masses, dist.covered) for masses, dist in zip(numbers, dists, strict=True)]
 
     def sample(self, X: Any, n: int = 100, seed: int = 0) -> np.ndarray:
         """Draws from the distribution of each text, (texts, n), the same ones for a seed."""
-        found = self.distribution(X)
-        seeds = np.random.default_rng(seed).integers(1 << 32, size=len(found)).tolist()
-        return np.stack([each.sample(n, seed=own) for each, own in zip(found, seeds, strict=True)])
+        dists = self.distribution(X)
+        seeds = np.random.default_rng(seed).integers(1 << 32, size=len(dists)).tolist()
+        return np.stack([dist.sample(n, seed=text_seed) for dist, text_seed in zip(dists, seeds, strict=True)])
 
     def report(self, X: Any, y: Any, *, interval: float = 0.9, head: bool = False) -> tuple[pd.DataFrame, Any]:
         """Print and return errors on texts that the model has not seen, and draw predictions and calibration.
@@ -245,11 +245,11 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         """
         texts, y = self._texts(X), check_array(y, ensure_2d=False, dtype="float64", input_name="y")
         check_consistent_length(texts, y)
-        levels = [] if self._lacking(interval) else sorted({interval, *(each / 10 for each in range(1, 10))})
+        levels = [] if self._lacking(interval) else sorted({interval, *(tenths / 10 for tenths in range(1, 10))})
         read = {name: self._read(texts, name) for name in READINGS}
         ends = {level: self._ends(*read[self.reading_], level) for level in levels}
-        found = {name: each for name, (each, _) in read.items()} | self._others(texts, head)
-        numbers = {name: self.numeral_.read(each) for name, each in found.items()}
+        written = {name: values for name, (values, _) in read.items()} | self._others(texts, head)
+        numbers = {name: self.numeral_.read(values) for name, values in written.items()}
         return compare(y, numbers, self.reading_, ends, interval, powers=self.numeral_.sign != 0)
 
     def _texts(self, X: Any) -> list[str]:
@@ -261,7 +261,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         self._check_one()
         if self._searched[0] != texts:
             read = self._reader.distribution(texts)
-            if doubtful := sum(each.represented < COVERED for each in read):
+            if doubtful := sum(dist.represented < COVERED for dist in read):
                 few = f"numbers hold less than {COVERED} of the probability, the rest is text; train longer"
                 warnings.warn(f"{doubtful:,} of {len(read):,} answers: {few}", stacklevel=4)
             self._searched = texts, read
@@ -271,10 +271,10 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         """Numbers as they are written, (n,) or (n, k), and the spreads of their distributions, (n,)."""
         spreads: Any = [None] * len(texts)
         if how in SEARCHES:
-            found = [each if each.represented else None for each in self._search(texts)]
-            moments = [each.moments(TreeConfig.trim) if each else (np.nan, np.nan) for each in found]
+            dists = [dist if dist.represented else None for dist in self._search(texts)]
+            moments = [dist.moments(TreeConfig.trim) if dist else (np.nan, np.nan) for dist in dists]
             means, spreads = np.array(moments).T
-            written = np.array([each.median if each else np.nan for each in found]) if how == "median" else means
+            written = np.array([dist.median if dist else np.nan for dist in dists]) if how == "median" else means
         else:
             written = values_of(self._reader.texts(texts, how), self.n_outputs_)
             written = written if self.n_outputs_ > 1 else written[:, 0]
@@ -285,8 +285,8 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     def _ends(self, written: np.ndarray, spreads: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Low and high ends, (n,) each."""
-        found = [self._calibration.interval(level, *each) for each in zip(written.tolist(), spreads, strict=True)]
-        low, high = np.array([each or [-np.inf, np.inf] for each in found]).T
+        intervals = [self._calibration.interval(level, *pair) for pair in zip(written.tolist(), spreads, strict=True)]
+        low, high = np.array([interval or [-np.inf, np.inf] for interval in intervals]).T
         more = self.numeral_.lost + 1e-12 * (np.abs(low) + np.abs(high))  # what lies at an end is within
         ends = self.numeral_.read(low - more), self.numeral_.read(high + more)
         return np.minimum(*ends), np.maximum(*ends)
@@ -306,8 +306,8 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         return ""
 
     def _check_one(self) -> None:
-        if (given := self.n_outputs_) > 1:
-            raise ValueError(f"intervals, distributions and reports are of one number for each text, not of {given}")
+        if (count := self.n_outputs_) > 1:
+            raise ValueError(f"intervals, distributions and reports are of one number for each text, not of {count}")
 
     def _others(self, texts: list[str], head: bool) -> dict[str, np.ndarray]:
         """Values of a regression head, ridge regression and constants, where the rows of the fit still are."""
@@ -316,11 +316,11 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("head=True: the rows that it learns from are not kept with the model; fit again")
         if not files[0].is_file():
             return {}
-        found = references(files[0], files[1], texts)
+        others = references(files[0], files[1], texts)
         if head:
             run = of_run(self._train(self._words(head=True)))
-            found["regression head"] = [each["answer"] for each in ask(run, texts)]
-        return {name: values_of(answers, 1)[:, 0] for name, answers in found.items()}
+            others["regression head"] = [answer["answer"] for answer in ask(run, texts)]
+        return {name: values_of(answers, 1)[:, 0] for name, answers in others.items()}
 
     def save(self, folder: str | Path) -> None:
         """Write a fitted model to a folder that transformers loads, too: weights, tokenizer and regressor.json."""

@@ -34,15 +34,15 @@ def stored_heads(folder: Path) -> tuple[str, int]:
     files = [path for path in weight_files(folder) if path.suffix == ".safetensors"]
     names = {name for path in files for name in safe_open(path, framework="pt").keys()}  # noqa: SIM118
     for kind, prefix in (("parallel", PARALLEL), ("sequential", SEQUENTIAL)):
-        if found := {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}:
-            return kind, 1 + len(found)
+        if heads := {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}:
+            return kind, 1 + len(heads)
     raise UserError(f"{folder}: no heads are stored there; train them with MultiToken")
 
 
 def batches(parts: RunParts, examples: Sequence[Any], size: int) -> Iterator[Any]:
     """Yield the padded questions of the examples."""
     for at in range(0, len(examples), size):
-        yield {name: each.to(parts.device) for name, each in parts.collator.prompts(examples[at : at + size]).items()}
+        yield {name: value.to(parts.device) for name, value in parts.collator.prompts(examples[at : at + size]).items()}
 
 
 @torch.inference_mode()
@@ -61,13 +61,13 @@ def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
     tokenizer, shape, ends = parts.tokenizer, model.config, end_ids(model, parts.tokenizer)
     chat = Chat(tokenizer, str(given.folder)) if tokenizer.chat_template else None
     examples = list(encode_rows(asked, tokenizer, decoder_only=True, max_length=UNLIMITED, chat=chat))
-    examples.sort(key=lambda each: -len(each["question_ids"]))
+    examples.sort(key=lambda example: -len(example["question_ids"]))
 
     def greedy(size: int) -> list[list[int]]:
         options: Any = {"do_sample": False, "max_new_tokens": given.tokens, "pad_token_id": pad_id(tokenizer)}
         read = batches(parts, examples, size)
-        found = ((model.generate(**inputs, **options), inputs["input_ids"].shape[1]) for inputs in read)
-        return [until_end(ids, ends) for output, skipped in found for ids in output[:, skipped:].tolist()]
+        outputs = ((model.generate(**inputs, **options), inputs["input_ids"].shape[1]) for inputs in read)
+        return [until_end(ids, ends) for output, skipped in outputs for ids in output[:, skipped:].tolist()]
 
     def drafts(size: int, heads: int) -> list[Any]:
         config = SpeculativeConfig(name="speculative", heads=heads)
@@ -80,10 +80,10 @@ def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
         times, turns = in_turns(calls, given.device, given.rounds)
         for heads in given.heads:
             counts = [answer.about[SPECULATION] for answer in turns[heads][0]]
-            tokens, forwards = (sum(each[name] for each in counts) for name in ("tokens", "forwards"))
+            tokens, forwards = (sum(count[name] for count in counts) for name in ("tokens", "forwards"))
             drafting = forwards - len(counts)  # passes with drafts
-            accepted = zip(*(each["accepted"] for each in counts), strict=True)
-            kept_of = {head: sum(each) / drafting for head, each in enumerate(accepted, 2) if drafting}
+            accepted = zip(*(count["accepted"] for count in counts), strict=True)
+            kept_of = {head: sum(flags) / drafting for head, flags in enumerate(accepted, 2) if drafting}
             pairs = zip(turns["greedy"][0], *turns[heads], strict=True)
             yield {
                 **{"device": given.device, "kind": kind, "vocab": shape.vocab_size, "width": shape.hidden_size},

@@ -96,8 +96,8 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
     """
     check_losses(losses)
     if setting.vocab < 20 or not (0 <= setting.share <= 1 and 0 <= setting.ignored < 1):
-        given = f"--vocab {setting.vocab} --shares {setting.share} --ignored {setting.ignored}"
-        raise UserError(f"{given}: at least 20, and shares between 0 and 1")
+        options = f"--vocab {setting.vocab} --shares {setting.share} --ignored {setting.ignored}"
+        raise UserError(f"{options}: at least 20, and shares between 0 and 1")
     if setting.hidden and "inplace" in implementations:
         raise UserError("--implementations inplace: writes over logits, and --hidden has none; take fused")
     if "triton" in implementations:
@@ -121,7 +121,7 @@ def benchmark(setting: Setting, losses: Sequence[str], implementations: Sequence
             leaf.grad = None
 
     parts: dict[str, dict[str, Call]] = {"forward": {**forward}}
-    parts["forward+backward"] = {name: partial(backward, each) for name, each in forward.items()}
+    parts["forward+backward"] = {name: partial(backward, total) for name, total in forward.items()}
     if not setting.hidden:
         parts["training step"] = steps(setting, chosen, labels)
     common = {**asdict(setting), "threads": 1 if setting.device == "cpu" else None}
@@ -148,18 +148,18 @@ def totals(
         how_to: Any = {"inplace": True} if how == "inplace" else {"implementation": how}
         return ce_ntl(inputs, labels, vocab, kind=loss.terms, head=head, **how_to).total
 
-    found = {name: partial(ours, *each) for name, each in chosen.items()} | {BASELINE: torch_ce}
+    calls = {name: partial(ours, *pair) for name, pair in chosen.items()} | {BASELINE: torch_ce}
     for name, (module, of_logits, of_hidden) in KERNELS.items():
         function = of_logits if weight is None else of_hidden
         if function and setting.device == "cuda" and find_spec(module.partition(".")[0]):
-            call, given = getattr(import_module(module), function), [] if weight is None else [weight]
+            call, extra = getattr(import_module(module), function), [] if weight is None else [weight]
             # Flattened anew: what the last backward pass went through is freed.
-            found[name] = lambda call=call, given=given: call(inputs.flatten(0, 1), *given, flat)
+            calls[name] = lambda call=call, extra=extra: call(inputs.flatten(0, 1), *extra, flat)
     if weight is None:
-        return [inputs], found
+        return [inputs], calls
     if torch_linear := getattr(F, "linear_cross_entropy", None):  # only newer versions of torch have it
-        found["torch linear"] = lambda: torch_linear(inputs.flatten(0, 1), weight, flat)
-    return [inputs, weight], found
+        calls["torch linear"] = lambda: torch_linear(inputs.flatten(0, 1), weight, flat)
+    return [inputs, weight], calls
 
 
 def steps(setting: Setting, chosen: Chosen, labels: Tensor) -> dict[str, Call]:

@@ -67,8 +67,8 @@ def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K,
 
 def ratios(times: Sequence[float], others: Sequence[float], name: str = "ratio") -> Row:
     """Return the median and the quartiles of times / others of the same turn."""
-    found = [own / other for own, other in zip(times, others, strict=True)]
-    low, middle, high = quantiles(found, n=4, method="inclusive")
+    quotients = [a / b for a, b in zip(times, others, strict=True)]
+    low, middle, high = quantiles(quotients, n=4, method="inclusive")
     return {name: middle, f"{name}_low": low, f"{name}_high": high}
 
 
@@ -134,7 +134,7 @@ def show(rows: Iterable[Row], arguments: argparse.Namespace, title: str) -> None
     machine = [device_name(pick_device(arguments.device)), f"{available_cores()} cores, {memory:.0f} GiB"]
     remark, shown, frame = f"# {', '.join([*used, *machine])}\n", list[Row](), pd.DataFrame()
     for row in rows:
-        shown.append({name: float(f"{each:.4g}") if isinstance(each, float) else each for name, each in row.items()})
+        shown.append({name: float(f"{cell:.4g}") if isinstance(cell, float) else cell for name, cell in row.items()})
         frame = pd.DataFrame(shown, dtype=object)
         if arguments.out:
             arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ def bare(parts: RunParts, folder: Path) -> Trainer:
     set_seed(config.seed)
     model: Any = build(config.model, tokenizer=tokenizer)
     texts: Any = [[row[name] for row in rows] for name in ("question", "answer")]
-    ids = (tokenizer(each, add_special_tokens=False)["input_ids"] for each in texts)
+    ids = (tokenizer(column, add_special_tokens=False)["input_ids"] for column in texts)
     end, joined = [tokenizer.eos_token_id], not model.config.is_encoder_decoder
     data: Any = [
         {"input_ids": q + joined * a + end, "labels": joined * len(q) * [-100] + a + end}
@@ -81,8 +81,8 @@ def compare(rows: Sequence[str], common: Sequence[str], *, device: str, steps: i
         counts = {row: [launched(make[row](max_steps=steps).train, device) for steps in (2, 3)] for row in make}
         seconds = in_turns({row: partial(step_seconds, row) for row in make}, device, rounds)[1]
     first = next(iter(make))
-    for row, found in seconds.items():
-        times = {"seconds": median(found), **ratios(found, seconds[first])}
+    for row, medians in seconds.items():
+        times = {"seconds": median(medians), **ratios(medians, seconds[first])}
         memory = {"peak_mib": peaks[row], "peak_ratio": peaks[row] / peaks[first]}
         step = {name: count - counts[row][0][name] for name, count in counts[row][1].items()}
         yield {"steps": steps, "rounds": rounds, "row": row, **times, **memory, **step}

@@ -43,13 +43,13 @@ class Chat:
         self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # A template that writes today's date writes the same one on every day, so that token ids are the same.
         template = tokenizer.get_chat_template()
-        self.template = NOW.sub(lambda found: repr(DAY.strftime(found[2])), template)
+        self.template = NOW.sub(lambda match: repr(DAY.strftime(match[2])), template)
         self.key = ["complete", self.template, tokenizer.special_tokens_map]  # what was said is all there
-        said = self._said(ASKED)
-        (prompt,) = self._render([said[:-1]], [ASKED], add_generation_prompt=True)
-        (whole,) = self._render([said], [ASKED])
-        before, found, after = whole.removeprefix(prompt).partition(ASKED["answer"])
-        ends = [token for token in self._ids([after])[0] if token in special] if found else []
+        messages = self._said(ASKED)
+        (prompt,) = self._render([messages[:-1]], [ASKED], add_generation_prompt=True)
+        (whole,) = self._render([messages], [ASKED])
+        before, answer, after = whole.removeprefix(prompt).partition(ASKED["answer"])
+        ends = [token for token in self._ids([after])[0] if token in special] if answer else []
         if not ends or not whole.startswith(prompt):
             wrong = "writes no special token behind an answer" if whole.startswith(prompt) else NOT_BEGUN
             raise self._error(f"it {wrong}; {REMEDY}")
@@ -65,27 +65,27 @@ class Chat:
         A row has ``question``, ``answer`` and, where there were earlier messages, ``before``. A special token in what
         was said is text. UserError for a row that the template refuses, or rewrites but for white space.
         """
-        said = [self._said(row) for row in rows]
-        asked = self._render([each[:-1] for each in said], rows, add_generation_prompt=True)
-        told, prompts, answers = self._render(said, rows), self._ids(asked), []
-        for row, before, text, prompt, whole in zip(rows, asked, told, prompts, self._ids(told), strict=True):
+        conversations = [self._said(row) for row in rows]
+        asked = self._render([messages[:-1] for messages in conversations], rows, add_generation_prompt=True)
+        texts, prompts, answers = self._render(conversations, rows), self._ids(asked), []
+        for row, before, text, prompt, whole in zip(rows, asked, texts, prompts, self._ids(texts), strict=True):
             if text.startswith(before) and whole[: len(prompt)] != prompt:  # a token across the answer's beginning
                 whole = [*prompt, *self._ids([text.removeprefix(before)])[0]]
             answer = whole[len(prompt) :]
             if whole[: len(prompt)] != prompt or self.end_id not in answer:
                 raise self._error(f"at the question {row['question'][:60]!r} it {NOT_BEGUN}; {REMEDY}")
-            self._check(said[len(answers)], before + self.end.split(text[len(before) :], maxsplit=1)[0])
+            self._check(conversations[len(answers)], before + self.end.split(text[len(before) :], maxsplit=1)[0])
             answers.append(answer[: answer.index(self.end_id) + 1])
         return prompts, answers
 
     def _check(self, messages: list[Message], text: str) -> None:
         """UserError where what was said is not in the text of the conversation; white space may differ."""
-        rest, parts = "".join(text.split()), ["".join(each["content"].split()) for each in messages]
+        rest, parts = "".join(text.split()), ["".join(message["content"].split()) for message in messages]
         # The longest first, each then taken out, so that a short one is not found within another.
         for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
             if parts[at] not in rest:
                 content, asked = (messages[place]["content"].replace(MARK, "")[:60] for place in (at, -2))
-                turn = sum(each["role"] != "system" for each in messages[: at + 1])
+                turn = sum(message["role"] != "system" for message in messages[: at + 1])
                 name = {len(parts) - 2: "the question", len(parts) - 1: "the answer"}.get(at, f"turn {turn}")
                 name = "the system message" if messages[at]["role"] == "system" else name
                 lost = f"at the question {asked!r} it leaves out or rewrites {name}, {content!r}"
@@ -101,8 +101,8 @@ class Chat:
     def _said(self, row: Row) -> list[Message]:
         messages = json.loads(row.get("before") or "[]")
         messages += [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
-        for each in messages:
-            each["content"] = self.special.sub(lambda found: f"{MARK}{found[0]}{MARK}", each["content"])
+        for message in messages:
+            message["content"] = self.special.sub(lambda match: f"{MARK}{match[0]}{MARK}", message["content"])
         return messages
 
     def _render(self, conversations: list[list[Message]], rows: Sequence[Row], **options: Any) -> list[str]:
@@ -116,12 +116,12 @@ class Chat:
             raise self._error(f"at the question {rows[0]['question'][:60]!r}: {why}; {REMEDY}") from error
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        found = [each.ids for each in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        ids = [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
         for index, text in enumerate(texts):
             if MARK in text:  # every other piece is between two marks
                 pieces = zip(cycle([self.backend, self.plain]), text.split(MARK))
-                found[index] = [id for by, piece in pieces for id in by.encode(piece, add_special_tokens=False).ids]
-        return found
+                ids[index] = [id for by, piece in pieces for id in by.encode(piece, add_special_tokens=False).ids]
+        return ids
 
     def _error(self, what: str) -> UserError:
         return UserError(f"chat template of {self.name}: {what}.")

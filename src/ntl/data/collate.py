@@ -46,9 +46,9 @@ def pad_labels(labels: Sequence[np.ndarray], examples: Sequence[EncodedExample])
     """The labels (B, T), which end as the answers do, and their weights, (B, T) or (B, T, 2) float32, if any."""
     batch = {"labels": pad(labels, IGNORE_INDEX)}
     if "answer_weights" in examples[0]:
-        own = [example["answer_weights"] for example in examples]
-        hidden = [np.zeros((len(row) - len(each), *each.shape[1:])) for row, each in zip(labels, own, strict=True)]
-        weights = [np.concatenate(pair) for pair in zip(hidden, own, strict=True)]
+        tails = [example["answer_weights"] for example in examples]
+        hidden = [np.zeros((len(row) - len(tail), *tail.shape[1:])) for row, tail in zip(labels, tails, strict=True)]
+        weights = [np.concatenate(pair) for pair in zip(hidden, tails, strict=True)]
         batch[LOSS_WEIGHTS] = pad(weights, 0, dtype=np.float32)
     return batch
 

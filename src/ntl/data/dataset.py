@@ -83,9 +83,9 @@ class TextDataset(DatasetConfig, ABC):
 
     def alone(self, split: str) -> "TextDataset":
         """This data set with one split, prepared in a folder of its own from that split's files."""
-        one = copy(self)
-        vars(one)["only"] = split
-        return one
+        dataset = copy(self)
+        vars(dataset)["only"] = split
+        return dataset
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -98,11 +98,11 @@ class TextDataset(DatasetConfig, ABC):
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
-        if self._target_ != (own := f"{type(self).__module__}.{type(self).__qualname__}"):
-            raise UserError(f"dataset._target_={self._target_}: write {own}, the class that has these settings.")
+        if self._target_ != (target := f"{type(self).__module__}.{type(self).__qualname__}"):
+            raise UserError(f"dataset._target_={self._target_}: write {target}, the class that has these settings.")
         for names, line in self.conditions():
-            given = (f"dataset{name}={text_of(attrgetter(name[1:])(self))}" for name in names.split())
-            raise UserError(f"{' '.join(given)}: {line}")
+            settings = (f"dataset{name}={text_of(attrgetter(name[1:])(self))}" for name in names.split())
+            raise UserError(f"{' '.join(settings)}: {line}")
 
     @abstractmethod
     def material(self, data_dir: Path, *, download: bool = True) -> Material:
@@ -150,8 +150,8 @@ class TextDataset(DatasetConfig, ABC):
         node = OmegaConf.merge(type(self), literal(plain(self)))
         values: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
         changes_no_row = ("_target_", "format", "exclude_numbers", "allow_generation")
-        left_out = {key for key, each in values.items() if key in changes_no_row or (key, each) in self.later}
-        return by_content({key: each for key, each in values.items() if key not in left_out})
+        left_out = {key for key, value in values.items() if key in changes_no_row or (key, value) in self.later}
+        return by_content({key: value for key, value in values.items() if key not in left_out})
 
     @property
     def folder_name(self) -> str:
@@ -193,9 +193,9 @@ def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> Te
     if name not in known:
         raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(known))}.{nearest(name, known)}")
     try:
-        found: Any = OmegaConf.to_object(OmegaConf.merge(known[name], literal(values)))
-        found.check(data_dir)
-        read_contents(found, data_dir)
-        return found
+        dataset: Any = OmegaConf.to_object(OmegaConf.merge(known[name], literal(values)))
+        dataset.check(data_dir)
+        read_contents(dataset, data_dir)
+        return dataset
     except errors.OmegaConfBaseException as error:
         raise UserError(f"data set {name!r}: {error.full_key}: {str(error).splitlines()[0]}.") from error

@@ -66,7 +66,7 @@ class EncodedDataset:
         self.about: dict[str, int] = {name: arrow.sum(table[name]).as_py() for name in features.keys() - {*self.arrays}}
         lengths = {name: arrow.list_value_length(table[f"{name}_ids"]).to_numpy() for name in ("question", "answer")}
         lengths["example"] = self._lengths = lengths["question"] + lengths["answer"]
-        self.about |= {f"longest_{name}": int(each.max()) for name, each in lengths.items()}
+        self.about |= {f"longest_{name}": int(column.max()) for name, column in lengths.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A data worker that is not forked opens the file itself.
@@ -164,7 +164,7 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[di
     """
     encode = Encoder(tokenizer, **settings)
     types, examples = encode.arrays.items(), [*encode(rows)]
-    for line in lost_text({name: sum(each[name] for each in examples) for name, *_ in LOST}, len(rows), "texts"):
+    for line in lost_text({name: sum(example[name] for example in examples) for name, *_ in LOST}, len(rows), "texts"):
         logger.warning(line)
     return [{name: np.array(example[name], dtype) for name, dtype in types} for example in examples]
 
@@ -241,21 +241,21 @@ class Encoder:
     def arrays(self) -> dict[str, str]:
         """What each example has an array of, and its type."""
         ids = "uint16" if max(self.tokenizer.get_vocab().values()) < 2**16 else "int32"
-        found = {"question_ids": ids, "answer_ids": ids}
+        types = {"question_ids": ids, "answer_ids": ids}
         if self.keep_target or self.number_token is not None:
-            found |= {"question_values": "float64", "answer_values": "float64"}
-        return found | ({"answer_weights": "float32"} if self.texts else {})
+            types |= {"question_values": "float64", "answer_values": "float64"}
+        return types | ({"answer_weights": "float32"} if self.texts else {})
 
     def schema(self, packed: bool = False) -> pyarrow.Schema:
         """The types of the columns; of packed examples, also of their documents."""
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             name: pyarrow.list_(pyarrow.type_for_alias(kind)) for name, kind in self.arrays.items()
         }
         if self.pattern:
-            found["answer_weights"] = pyarrow.list_(found["answer_weights"])
-        found |= {"documents": pyarrow.list_(pyarrow.int32())} if packed else {}
+            columns["answer_weights"] = pyarrow.list_(columns["answer_weights"])
+        columns |= {"documents": pyarrow.list_(pyarrow.int32())} if packed else {}
         counts = ["truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
-        return pyarrow.schema({**found, **dict.fromkeys(counts, pyarrow.int32())})
+        return pyarrow.schema({**columns, **dict.fromkeys(counts, pyarrow.int32())})
 
     def __call__(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         """Of each row what ``arrays`` names, and what ``EncodedDataset.about`` counts."""
@@ -289,8 +289,8 @@ class Encoder:
                         raise UserError(f"{_quoted(row)} has no number, and this model predicts one: {REMEDY}")
                     lost = len(question_numbers[index]) - question.count(self.number_token)
                     numbers = [question_numbers[index][lost:], answer_numbers[index]]
-                    for own, ids, known in zip(values, (question, answer), numbers, strict=True):
-                        own[np.equal(ids, self.number_token)] = known  # an error where these are not as many
+                    for array, ids, parsed in zip(values, (question, answer), numbers, strict=True):
+                        array[np.equal(ids, self.number_token)] = parsed  # an error where these are not as many
                 if self.keep_target:
                     values[1][-1] = _target(row)
                 example |= {"question_values": values[0], "answer_values": values[1]}
@@ -301,23 +301,23 @@ class Encoder:
     def _weights(self, row: Row, texts: list[bytes]) -> dict[str, Any]:
         """The weights of an answer's tokens, and the counts of its numbers, and of those that are left out."""
         try:
-            own = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
+            weights = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
         except ValueError as error:
             raise UserError(f"{_quoted(row)}: {error}.") from error
         if self.pattern is None:
-            return {"answer_weights": own}
+            return {"answer_weights": weights}
         left_out = matched(texts, self.pattern)
         numbers = np.array([re.search(b"[0-9]", text) for text in texts], bool)
         counts = {"excluded": int((numbers & left_out).sum()), "numbers": int(numbers.sum())}
-        return {"answer_weights": [*np.stack([own, own * ~left_out], axis=-1)], **counts}
+        return {"answer_weights": [*np.stack([weights, weights * ~left_out], axis=-1)], **counts}
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
         """The ids of each text, and the numbers that its number tokens stand for."""
         numbers: list[list[float]] = [[]] * len(texts)
         if self.read is not None:
             texts, numbers = map(list, zip(*map(self.read, texts), strict=True))
-        found = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-        return [each.ids for each in found], numbers
+        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings], numbers
 
 
 def _target(row: Row) -> float:

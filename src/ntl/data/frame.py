@@ -28,7 +28,7 @@ def texts_of(X: Any, columns: Sequence[str], template: str) -> list[str]:
         array = np.asarray(X, dtype=object)
         if array.ndim != 1:
             raise ValueError(f"X, of shape {array.shape}, is not an array of texts, (n,), nor a DataFrame")
-        if wrong := [at for at, each in enumerate(array) if not isinstance(each, str)]:
+        if wrong := [at for at, value in enumerate(array) if not isinstance(value, str)]:
             raise ValueError(f"X[{wrong[0]}] is {array[wrong[0]]!r:.60}, not a text; give texts, (n,), or a DataFrame")
         frame = pd.DataFrame({"text": array})
     if frame.empty:
@@ -39,9 +39,9 @@ def texts_of(X: Any, columns: Sequence[str], template: str) -> list[str]:
     usual = "{text}" if [*columns] == ["text"] else "\n".join(f"{name}: {{{name}}}" for name in columns)
     texts = list[str]()
     for at, row in enumerate(pd.DataFrame(frame[[*columns]]).to_dict(orient="records")):
-        known = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
+        values = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
         try:
-            cells = {name: text_of(name, cell) for name, cell in known.items()}
+            cells = {name: text_of(name, cell) for name, cell in values.items()}
         except ValueError as error:
             raise ValueError(f"X[{at}]: {error}; fill it in, or leave the row out") from error
         texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template or usual))

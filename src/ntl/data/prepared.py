@@ -92,8 +92,8 @@ class Prepared:
     @property
     def folder(self) -> Path:
         """The prepared folder; UserError says how to make it."""
-        if found := self.find():
-            return found
+        if folder := self.find():
+            return folder
         raise UserError(
             f"{self.dataset.name} with these settings is not prepared: no folder "
             f"{self.data_dir / self.dataset.folder_name}; run python scripts/prepare_data.py {self.dataset.name} with "
@@ -124,8 +124,8 @@ class Prepared:
         columns = Features(dict.fromkeys(rows[0], Value("string")))
         # Not from_json, which makes 2020-01-01 00:00:00 of 2020-01-01.
         cache = str(self.data_dir.absolute() / ".datasets")
-        found: Any = Dataset.from_generator(lambda: iter(rows), columns, cache, fingerprint=key)
-        return found
+        dataset: Any = Dataset.from_generator(lambda: iter(rows), columns, cache, fingerprint=key)
+        return dataset
 
     def train_targets(self) -> list[str]:
         """The answers of the training split, for scores of constant answers; of more than a million every k-th.
@@ -143,8 +143,8 @@ class Prepared:
 
     def digests(self) -> dict[str, str]:
         """The sha256 of every prepared file as it is now, whatever the manifest says; empty before preparation."""
-        found = self.find()
-        return {path.name: sha256_of(path) for path in sorted(found.glob("*.jsonl"))} if found else {}
+        folder = self.find()
+        return {path.name: sha256_of(path) for path in sorted(folder.glob("*.jsonl"))} if folder else {}
 
     def content_key(self, split: str) -> str:
         """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""
@@ -164,15 +164,15 @@ class Prepared:
         if not self.find():  # before a folder is made
             self._check_sources()
         target = self.data_dir / self.dataset.folder_name
-        found = make_once(target, self.find, lambda new: self._write(new, download), "write prepared data to")
+        folder = make_once(target, self.find, lambda new: self._write(new, download), "write prepared data to")
         manifest = self.manifest
         for split, entry in manifest["splits"].items():
-            path = found / entry["file"]
+            path = folder / entry["file"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 self.rows(split)  # which says what is wrong
         for warning in manifest.get("remarks", {}).get("warnings", []):
             logger.warning(warning)
-        return found
+        return folder
 
     def _write(self, folder: Path, download: bool) -> None:
         dataset = self.dataset

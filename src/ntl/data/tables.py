@@ -77,8 +77,8 @@ def _line(error: Exception) -> str:
 
 
 def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
-    found = list(dict.fromkeys(columns(names)))
-    for column in found:
+    chosen = list(dict.fromkeys(columns(names)))
+    for column in chosen:
         if column not in names:
             raise UserError(
                 f"{label}: no column {column!r}, it has {', '.join(map(repr, names))}; name yours by dataset.question="
@@ -86,15 +86,15 @@ def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, in
             )
         if (count := names.count(column)) > 1:
             raise UserError(f"{label}: {count} columns are called {column!r}; rename all but one.")
-    return {column: names.index(column) for column in found}
+    return {column: names.index(column) for column in chosen}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{max(names, key=names.count)!r} occurs twice; remove one")
-    return found
+    return values
 
 
 def _json(path: Path, columns: Columns) -> Rows:
@@ -106,10 +106,10 @@ def _json(path: Path, columns: Columns) -> Rows:
         if not part.strip():
             continue
         try:
-            found = decoder.decode(part)
+            parsed = decoder.decode(part)
         except (ValueError, RecursionError) as error:
             raise UserError(f"{label}: not {'JSON' if is_list else 'a JSON object'} ({error}).") from error
-        rows = [(f"{path}, row {at}", row) for at, row in enumerate(found, 1)] if is_list else [(label, found)]
+        rows = [(f"{path}, row {at}", row) for at, row in enumerate(parsed, 1)] if is_list else [(label, parsed)]
         for place, row in rows:
             if not isinstance(row, dict):
                 raise UserError(f"{place}: a JSON {type(row).__name__}, not an object.")
@@ -127,7 +127,7 @@ def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: st
     try:
         if delimiter == ",":  # what is called CSV may be divided by other signs
             names_by = {sign: _names(filter(None, reader_of(sign, strict=False)), header) for sign in ",;\t|"}
-            fitting = [sign for sign, found in names_by.items() if {*columns(found)} <= {*found}]
+            fitting = [sign for sign, of_sign in names_by.items() if {*columns(of_sign)} <= {*of_sign}]
             if len(fitting) > 1 and not header:
                 raise UserError(
                     f"{path}:1: these rows may be divided by {' or by '.join(map(repr, fitting))}; write the names of "
@@ -162,20 +162,20 @@ def _names(rows: Iterator[list[str]], header: bool) -> list[str]:
     return [str(at + 1) for at in range(max(widths))] if len(widths) == 1 and widths != {1} else []
 
 
-def _of_datasets(label: str, found: Any, columns: Columns) -> dict[str, Table]:
-    if isinstance(found, dict):
-        return {str(name): _of_datasets(f"{label}, {name}", each, columns)[""] for name, each in found.items()}
-    return {"": Table(label, _arrow(label, found, columns))}
+def _of_datasets(label: str, data: Any, columns: Columns) -> dict[str, Table]:
+    if isinstance(data, dict):
+        return {str(name): _of_datasets(f"{label}, {name}", split, columns)[""] for name, split in data.items()}
+    return {"": Table(label, _arrow(label, data, columns))}
 
 
-def _arrow(label: str, found: Any, columns: Columns) -> Rows:
+def _arrow(label: str, data: Any, columns: Columns) -> Rows:
     def values(column: Any) -> Iterator[Any]:
         # Those of narrow floats keep their type, in which 0.1 is written with one digit.
         kind = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))
         for chunk in column.chunks:
             yield from (value if kind is None or value is None else kind(value) for value in chunk.to_pylist())
 
-    table = found.with_format("arrow")[:] if hasattr(found, "with_format") else found
+    table = data.with_format("arrow")[:] if hasattr(data, "with_format") else data
     chosen = _indices(label, table.column_names, columns)
     rows = zip(*(values(table.column(index)) for index in chosen.values()), strict=True)
     for number, row in enumerate(rows, 1):

@@ -35,7 +35,7 @@ class TokenTexts:
     def _bytes(self, token: str) -> bytes:
         if self.bytes_of and all(char in self.bytes_of for char in token):
             return bytes(map(self.bytes_of.__getitem__, token))
-        return bytes([int(found[1], 16)]) if (found := _BYTE.fullmatch(token)) else token.replace("▁", " ").encode()
+        return bytes([int(match[1], 16)]) if (match := _BYTE.fullmatch(token)) else token.replace("▁", " ").encode()
 
 
 def matched(texts: Sequence[bytes], pattern: re.Pattern[str]) -> np.ndarray:
@@ -58,7 +58,7 @@ def of_parts(texts: Sequence[bytes], answer: str, weight: float | Sequence[tuple
     """
     if not isinstance(weight, Sequence):
         return np.full(len(texts), weight, np.float32)
-    of_chars = np.repeat([each for _, each in weight], [length for length, _ in weight])
+    of_chars = np.repeat([value for _, value in weight], [length for length, _ in weight])
     of_bytes = np.repeat(of_chars, [len(char.encode()) for char in answer])
     written = answer.strip().encode()
     start = b"".join(texts).find(written)
@@ -111,20 +111,20 @@ class WeightedCollator:
 
         from ntl.losses.rows import LOSS_WEIGHTS
 
-        kept = [{name: value for name, value in each.items() if name not in self.columns} for each in examples]
-        batch, weights = self.collator(kept), [self._weights(each) for each in examples]
-        labels, given = batch["labels"], [np.asarray(each.get("labels", each["input_ids"])) for each in kept]
+        kept = [{name: value for name, value in example.items() if name not in self.columns} for example in examples]
+        batch, weights = self.collator(kept), [self._weights(example) for example in examples]
+        labels, plain = batch["labels"], [np.asarray(example.get("labels", example["input_ids"])) for example in kept]
         if len(labels) == 1:  # end to end
-            weights, given = [np.concatenate(weights)], [np.concatenate(given)]
-        found = np.ones((*labels.shape, *weights[0].shape[1:]), np.float32)
-        for row, ids, own, before in zip(found, labels.numpy(), weights, given, strict=True):
-            length = len(own)
+            weights, plain = [np.concatenate(weights)], [np.concatenate(plain)]
+        padded = np.ones((*labels.shape, *weights[0].shape[1:]), np.float32)
+        for row, ids, of_example, before in zip(padded, labels.numpy(), weights, plain, strict=True):
+            length = len(of_example)
             if length > len(row):
                 raise ValueError(f"the collator cuts {length} labels to {len(row)}, whose weights are not known")
             # The collator pads on either side, and may ignore further labels.
             right = (ids[:length] == before).sum() >= (ids[len(row) - length :] == before).sum()
-            (row[:length] if right else row[len(row) - length :])[:] = own
-        return {**batch, LOSS_WEIGHTS: torch.from_numpy(found)}
+            (row[:length] if right else row[len(row) - length :])[:] = of_example
+        return {**batch, LOSS_WEIGHTS: torch.from_numpy(padded)}
 
     def _weights(self, example: Mapping[str, Any]) -> np.ndarray:
         labels = example.get("labels", example["input_ids"])
@@ -132,7 +132,7 @@ class WeightedCollator:
         for name in self.columns:
             if name not in example:
                 raise ValueError(f"no column {name!r} of weights: set remove_unused_columns=False to keep it")
-            of_row = np.array([checked(each, name) for each in np.ravel(example[name]).tolist()], np.float32)
+            of_row = np.array([checked(value, name) for value in np.ravel(example[name]).tolist()], np.float32)
             if len(of_row) not in (1, len(labels)):
                 raise ValueError(
                     f"{name!r} has {len(of_row)} weights for {len(labels)} labels: give one for each, or one"

@@ -90,15 +90,15 @@ def one_line_when_edited(checkpoint: Path, files: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, UserError | MemoryError) or "memory" in str(error):
             raise
-        run, told = checkpoint.parent.parent, ""
+        run, note = checkpoint.parent.parent, ""
         with suppress(OSError):
             if (run / "config.yaml").is_file():
                 with (run / "run.log").open("a") as log, redirect_stderr(log):
                     print_traceback()
-                told = "; traceback in run.log"
+                note = "; traceback in run.log"
         why = " ".join(f"{type(error).__name__}: {error}".partition(". ")[0].split())[:200]
         raise UserError(
-            f"{checkpoint}: {files} cannot be read ({why}{told}); restore it, or remove this folder, and the same "
+            f"{checkpoint}: {files} cannot be read ({why}{note}); restore it, or remove this folder, and the same "
             "command goes on from the checkpoint before; resume=never starts over."
         ) from error
 

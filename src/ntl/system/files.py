@@ -154,16 +154,16 @@ def make_once(
     The folder takes its name when it is whole, and of two processes the second waits. UserError, "cannot ``action``",
     for a full disk.
     """
-    if (found := find()) is not None:
-        return found
+    if (made := find()) is not None:
+        return made
     with one_line_errors(action, target.parent), scratch(target) as part:
-        if (found := find()) is None:  # no other process has made it meanwhile
+        if (made := find()) is None:  # no other process has made it meanwhile
             new = part / "new"
             new.mkdir()
             write(new)
             if target.is_dir():  # damaged
                 os.replace(target, part / "old")
             os.replace(new, target)
-            found = find()
-    assert found is not None
-    return found
+            made = find()
+    assert made is not None
+    return made

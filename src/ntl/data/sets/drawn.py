@@ -88,7 +88,7 @@ class Generated(TextDataset):
 def different(data: TextDataset, name: str, least: int, most: int, step: int = 1) -> Iterator[Rule]:
     """The rule that a list has different multiples of ``step`` within the limits, at least one."""
     values = getattr(data, name)
-    fits = 0 < len({*values}) == len(values) and all(least <= each <= most and not each % step for each in values)
+    fits = 0 < len({*values}) == len(values) and all(least <= value <= most and not value % step for value in values)
     kind = f"multiples of {step}" if step > 1 else "whole numbers"
     if not fits:
         yield f".{name}", f"must be different {kind} of {least} to {most:,}, at least one."
@@ -96,7 +96,7 @@ def different(data: TextDataset, name: str, least: int, most: int, step: int = 1
 
 def above(data: TextDataset, further: str, known: str) -> Iterator[Rule]:
     """The rule that a number or a list of extrapolation is above that of training."""
-    given = getattr(data, known)
-    if np.min(getattr(data, further)) <= np.max(given):
-        line = f"must be above dataset.{known}={text_of(given)}, or extrapolation would test what was trained."
+    trained = getattr(data, known)
+    if np.min(getattr(data, further)) <= np.max(trained):
+        line = f"must be above dataset.{known}={text_of(trained)}, or extrapolation would test what was trained."
         yield f".{further}", line

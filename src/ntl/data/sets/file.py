@@ -127,11 +127,11 @@ class File(Own):
             if others and others != [self.mark]:
                 return f"the answer has {others[0]} in it, which is read as the mark {self.mark}"
         if self.answers == "sentence":
-            found = find_values(answer.strip())
-            if not found or found[-1] is None or last_number_paper(answer) is None:
-                what = "a last number that cannot be read" if found else "no number"
+            values = find_values(answer.strip())
+            if not values or values[-1] is None or last_number_paper(answer) is None:
+                what = "a last number that cannot be read" if values else "no number"
                 return f"{quoted} has {what}; dataset.answers=text takes it"
-            if find_answer(answer) != found[-1]:
+            if find_answer(answer) != values[-1]:
                 return f"{quoted} has {ANSWER_MARK} or {BOX} before its last number"
         if self.answers == LISTS and not read_list(answer):
             line = 'does not hold numbers alone, as 1, 2 or [1, 2] or {"a": 1}; dataset.answers=text takes it'
@@ -141,7 +141,7 @@ class File(Own):
     def finish(self, pools: dict[str, list[Told]]) -> list[str]:
         if self.answers not in ("number", LISTS):
             return []
-        answers = [(each.place, each.row.answer) for pool in pools.values() for each in pool]
+        answers = [(entry.place, entry.row.answer) for pool in pools.values() for entry in pool]
         grouped = sum("," in answer and parse_number(answer) is not None for _, answer in answers)
         if self.answers == LISTS:
             line = f"{self.path}: {grouped:,} answers such as 1,234 are read as several numbers; write 1234 for one."
@@ -150,19 +150,19 @@ class File(Own):
             line = f"{self.path}: {grouped:,} answers have thousands separators, which a model learns to write; "
             return [f"{line}dataset.number_format=auto leaves them out."] if grouped else []
         marks = {name: mark for mark, name in NAMES.items()}
-        numerals, said = rewrite(answers, marks.get(self.number_format, ""))
+        numerals, remark = rewrite(answers, marks.get(self.number_format, ""))
         remaining = iter(numerals)
         for pool in pools.values():
-            pool[:] = [each._replace(row=each.row._replace(answer=next(remaining))) for each in pool]
-        return [f"{self.path}: {said}."] if said else []
+            pool[:] = [entry._replace(row=entry.row._replace(answer=next(remaining))) for entry in pool]
+        return [f"{self.path}: {remark}."] if remark else []
 
 
 def known_columns(names: Sequence[str]) -> list[str]:
     """The columns that need no setting: a conversation, or an instruction; empty where these are not there."""
     if "messages" in names:
         return ["messages"]
-    found = [name for name in ("instruction", "input", "output") if name in names]
-    return found if {"instruction", "output"} <= set(found) else []
+    columns = [name for name in ("instruction", "input", "output") if name in names]
+    return columns if {"instruction", "output"} <= set(columns) else []
 
 
 def said_in(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -174,9 +174,9 @@ def said_in(row: Mapping[str, Any]) -> tuple[str, ...]:
         texts = {name: text_of(name, "" if value is None else value) for name, value in row.items()}
         return "\n\n".join(filter(None, (texts["instruction"], texts.get("input")))), texts["output"]
     messages = row["messages"]
-    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         raise ValueError("'messages' is no list of {role, content}")
-    turns = [{name: text_of(name, each.get(name)) for name in ("role", "content")} for each in messages]
+    turns = [{name: text_of(name, message.get(name)) for name in ("role", "content")} for message in messages]
     if [turn["role"] for turn in turns[-2:]] != ["user", "assistant"]:
         raise ValueError("'messages' does not end in a message of the user and the answer of the assistant")
     before = [json.dumps(turns[:-2], ensure_ascii=False)] if turns[:-2] else []
@@ -186,10 +186,10 @@ def said_in(row: Mapping[str, Any]) -> tuple[str, ...]:
 def json_of(column: str, value: Any) -> str:
     """As ``text_of``, and a list, or an object of name and value, as JSON."""
     if isinstance(value, dict):
-        parts = (f"{json.dumps(name, ensure_ascii=False)}: {text_of(column, each)}" for name, each in value.items())
+        parts = (f"{json.dumps(name, ensure_ascii=False)}: {text_of(column, item)}" for name, item in value.items())
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, list | np.ndarray):
-        return f"[{', '.join(text_of(column, each) for each in value)}]"
+        return f"[{', '.join(text_of(column, item) for item in value)}]"
     return text_of(column, value)
 
 

@@ -22,7 +22,7 @@ STAR = "Bachmann and Nagarajan (2024)"
 PRIME, TERMS = 7, 5
 DIGITS = "0123456"
 WORDS = yaml.safe_load(Path(__file__).parents[1].joinpath("words.yaml").read_bytes())
-WORDS = {name: words(known) if isinstance(known, str) else known for name, known in WORDS.items()}
+WORDS = {name: words(value) if isinstance(value, str) else value for name, value in WORDS.items()}
 TOKEN = re.compile(rf"[{DIGITS}]{{{TERMS}}}|[-+*@()]")
 Polynomial = list[int]
 
@@ -198,9 +198,9 @@ class Induction(Generated):
 
     def draw(self, rng: random.Random, side: str, cell: int) -> Row:
         story = self._story(rng, _persons(rng, "" if self.known_names else side, self.parts, cell))
-        told = story.split(" ")
-        cut = len(told) - 1 if side == "test" else 1
-        return Row(" ".join(told[:cut]), " ".join(told[cut:]), str(cell))
+        pieces = story.split(" ")
+        cut = len(pieces) - 1 if side == "test" else 1
+        return Row(" ".join(pieces[:cut]), " ".join(pieces[cut:]), str(cell))
 
     def _story(self, rng: random.Random, persons: list[str]) -> str:
         sentences = [f"{rng.choice(WORDS['openings'])} {' and '.join(persons)} met {rng.choice(WORDS['places'])}."]

@@ -101,11 +101,11 @@ def find_texts(
     here, or take hours to generate without ``allow_generation``.
     """
     with lock(data_dir / ".mathematics_dataset.lock", wait=True):
-        if found := _on_disk(wanted, data_dir):
-            return found
+        if texts := _on_disk(wanted, data_dir):
+            return texts
         has_release = download and raw.fetch(raw.RawFile(OFFICIAL_ARCHIVE, ORIGIN.home), data_dir)
-        if has_release and (found := _on_disk(wanted, data_dir)):
-            return found
+        if has_release and (texts := _on_disk(wanted, data_dir)):
+            return texts
         if (count := sum(wanted.values())) > GENERATED_UNASKED and not allow_generation:
             raise Missing(
                 f"{count:,} pairs of DeepMind mathematics are nowhere under "
@@ -119,12 +119,12 @@ def find_texts(
 def _on_disk(wanted: Mapping[str, int], data_dir: Path) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for (name, kind), folder in product(TREES.items(), folders):
-        found = _read(f"{kind} tree", folder / name, wanted)
-        if not found and (archive := folder / f"{name}.tar.gz").is_file():
+        texts = _read(f"{kind} tree", folder / name, wanted)
+        if not texts and (archive := folder / f"{name}.tar.gz").is_file():
             unpack(archive, data_dir / name, wanted)
-            found = _read(f"{kind} archive", data_dir / name, wanted)
-        if found:
-            return found
+            texts = _read(f"{kind} archive", data_dir / name, wanted)
+        if texts:
+            return texts
     return _read("generator", data_dir / GENERATED_TREE, wanted)
 
 
@@ -146,19 +146,19 @@ def unpack(archive: Path, tree: Path, wanted: Collection[str]) -> None:
     """Take the wanted files out of a ``.tar.gz``, by their path below its top folder: none where it is damaged."""
     logger.info(f"unpacking {archive} (it is read through once)")
     with one_line_errors("unpack into", tree), scratch(tree) as part:
-        found = []
+        paths = []
         try:
             with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
                 for member in tar:
                     name = member.name.removeprefix("./").partition("/")[2]
                     if name in wanted and (content := tar.extractfile(member)):
-                        (part / str(len(found))).write_bytes(content.read())
-                        found.append(tree / name)
+                        (part / str(len(paths))).write_bytes(content.read())
+                        paths.append(tree / name)
                 while stream.read(1 << 20):  # at the end the checksum is compared
                     pass
         except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
             raise UserError(f"{archive}: truncated or damaged ({error}); fetch it again.") from error
-        for number, path in enumerate(found):
+        for number, path in enumerate(paths):
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(part / str(number), path)
 
@@ -253,8 +253,8 @@ class DeepMind(TextDataset):
         lines, group = texts.lines[name], Path(name).stem if self.modules_are_groups else ""
         for index in map(int, order):
             question, answer = lines[2 * index].decode(), lines[2 * index + 1].decode()
-            if found := self.fault(question, answer):
-                raise UserError(f"{lines.path}:{2 * index + found[0]}: {found[1]}.")
+            if fault := self.fault(question, answer):
+                raise UserError(f"{lines.path}:{2 * index + fault[0]}: {fault[1]}.")
             yield Row(question, answer, group)
 
 
@@ -333,7 +333,7 @@ def value_of(expression: str) -> int:
     """The value of a sum such as ``-13 + (10 - 5) + -4``; ValueError if it is none."""
     inner = True
     while inner:  # the innermost parentheses first; a space keeps "1(2)" from becoming a number
-        expression, inner = re.subn(r"\(([^()]*)\)", lambda found: f" {value_of(found[1])} ", expression)
+        expression, inner = re.subn(r"\(([^()]*)\)", lambda match: f" {value_of(match[1])} ", expression)
     if not SUM.fullmatch(expression):
         raise ValueError(f"not a sum: {expression[:40]!r}")
     terms = re.findall(r"([-+ ]*)([0-9]+)", expression)

@@ -197,7 +197,7 @@ def _passages(data: bytes, *, strip: bool) -> Iterator[Pair]:
     for row in map(json.loads, data.splitlines()):
         for question in row["passage"]["questions"]:
             right = [option["text"] for option in question["answers"] if option["label"]]
-            options = [option for each in right if (option := each.strip())] if strip else right
+            options = [option for text in right if (option := text.strip())] if strip else right
             asked = f"{row['passage']['text'].strip()}\n\nQuestion: {question['question'].strip()}"
             yield asked, " | ".join(options)
 
@@ -236,10 +236,10 @@ class Packaged(TextDataset):
 
     def material(self, data_dir: Path, *, download: bool = True) -> Material:
         """Rows in the order of the file."""
-        found = self.found_in(self.read("train", data_dir, download))
+        keyed = self.found_in(self.read("train", data_dir, download))
         counts = {"test": self.test_rows, "validation": self.validation_rows}
-        chosen = shared_out([key for key, _ in found], counts, self.seed)
-        rows = {split: [row for index in chosen[split] if (row := found[index][1])] for split in self.all_splits}
+        chosen = shared_out([key for key, _ in keyed], counts, self.seed)
+        rows = {split: [row for index in chosen[split] if (row := keyed[index][1])] for split in self.all_splits}
         rows["train"] = rows["train"][: self.train_rows or None]
         return self.official(rows)
 
@@ -273,14 +273,14 @@ class MeltingPoints(Packaged):
             points, molecules = (_rows(wheel.read(name)) for name in (POINTS, IDENTIFIERS))
         next(points)  # the header
         kelvin = {row[0]: int(Decimal(row[1]).to_integral_value()) for row in points}
-        found, first = list[Found](), dict[str, str]()  # text -> the block that it belongs to
+        keyed, first = list[Found](), dict[str, str]()  # text -> the block that it belongs to
         for molecule in molecules:
             if molecule[CAS] in kelvin and molecule[SMILES]:
                 block = molecule[KEY].partition("-")[0]
                 text = molecule[NAME if self.text == "name" else SMILES][: self.cut]
                 row = Row(f"Melting point of {text} in K:", str(kelvin[molecule[CAS]]))
-                found.append((block, row if text and first.setdefault(text, block) == block else None))
-        return found
+                keyed.append((block, row if text and first.setdefault(text, block) == block else None))
+        return keyed
 
 
 @dataclass
@@ -307,7 +307,7 @@ class Sentiment(Packaged):
         """The texts of the source distribution of ``vaderSentiment``."""
         with tarfile.open(fileobj=io.BytesIO(package)) as outer:
             inside = _member(outer, f"{outer.getnames()[0].partition('/')[0]}/{INSIDE}")
-        found, folder = list[Found](), INSIDE.rpartition("/")[2].removesuffix(".tar.gz")
+        keyed, folder = list[Found](), INSIDE.rpartition("/")[2].removesuffix(".tar.gz")
         with tarfile.open(fileobj=io.BytesIO(inside)) as archive:
             for domain in DOMAINS if self.domain == "all" else [self.domain]:
                 texts, ratings = (
@@ -320,8 +320,8 @@ class Sentiment(Packaged):
                     mean = (Decimal(sum(labels)) / len(labels)).quantize(TENTH)  # halves to even
                     mean = str(mean or abs(mean))  # no -0.0
                     asked, more = f"Sentiment of {text.strip()} from -4 to 4:", {"labels": json.dumps(labels)}
-                    found.append((key_of(text.strip()), Row(asked, mean, domain, more)))
-        return found
+                    keyed.append((key_of(text.strip()), Row(asked, mean, domain, more)))
+        return keyed
 
 
 def key_of(text: str) -> str:
@@ -349,11 +349,11 @@ def shared_out(keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dic
         rows.setdefault(key, []).append(index)
     salt = seed.to_bytes(8)
     order = iter(sorted(rows, key=lambda key: hashlib.blake2b(key.encode(), digest_size=16, key=salt).digest()))
-    found: dict[str, list[int]] = {split: [] for split in (*counts, "train")}
+    splits: dict[str, list[int]] = {split: [] for split in (*counts, "train")}
     for split, count in counts.items():
-        while len(found[split]) < count and (key := next(order, None)) is not None:
-            found[split] += rows[key]
-    found["train"] = [index for key in order for index in rows[key]]
-    if not found["train"]:
+        while len(splits[split]) < count and (key := next(order, None)) is not None:
+            splits[split] += rows[key]
+    splits["train"] = [index for key in order for index in rows[key]]
+    if not splits["train"]:
         raise UserError(f"{len(keys):,} rows, of which {' and '.join(counts)} take all; lower their numbers of rows.")
-    return {split: sorted(indices) for split, indices in found.items()}
+    return {split: sorted(indices) for split, indices in splits.items()}

@@ -102,27 +102,27 @@ class Own(TextDataset):
         pools = {split: self._read(table, fields) for split, table in tables.items()}
         warnings = [*self.finish(pools), *self._overlaps(pools)]
         if unread := {name: count for name, count in fields.items() if name != self.weight}:
-            told = ", ".join(f"{name} ({count:,})" for name, count in unread.items())
-            line = f"{self.path}: fields of messages that are not read: {told}"
+            listed = ", ".join(f"{name} ({count:,})" for name, count in unread.items())
+            line = f"{self.path}: fields of messages that are not read: {listed}"
             warnings.append(f"{line}; what is to be learned has to stand in content.")
         pools |= self._shared_out(pools["train"], [split for split in self.all_splits if split not in pools])
         counts = {split: len(pools[split]) for split in self.all_splits}
         if counts["train"] < 10:
-            told = "training rows: {train}, validation: {validation}, test: {test}".format_map(counts)
-            warnings.append(f"{self.path}: {told}; a model learns nothing from so few.")
+            sizes = "training rows: {train}, validation: {validation}, test: {test}".format_map(counts)
+            warnings.append(f"{self.path}: {sizes}; a model learns nothing from so few.")
         for split, most in (("train", self.train_rows), ("test", self.test_rows)):
             if 0 < most < counts[split]:
-                chosen = sorted(enumerate(pools[split]), key=lambda each: each[1].hash)[:most]
-                pools[split] = [each for _, each in sorted(chosen, key=lambda each: each[0])]
+                chosen = sorted(enumerate(pools[split]), key=lambda pair: pair[1].hash)[:most]
+                pools[split] = [entry for _, entry in sorted(chosen, key=lambda pair: pair[0])]
                 warnings.append(f"{split}: {most:,} of {counts[split]:,} rows are used (dataset.{split}_rows={most}).")
         if self.weight:
-            weights = {split: {each.row.more["weight"] for each in pool} for split, pool in pools.items()}
+            weights = {split: {entry.row.more["weight"] for entry in pool} for split, pool in pools.items()}
             for split in ("train", "validation"):
                 if not any(np.atleast_2d(json.loads(weight))[:, -1].any() for weight in weights[split]):
                     raise UserError(f"{self.path}: dataset.weight={self.weight}: all weights of {split} are 0.")
             if not fields[self.weight]:
                 raise UserError(f"{self.path}: dataset.weight={self.weight}: no row has it, and no message.")
-        splits = {split: numbered(split, [each.row for each in pool]) for split, pool in pools.items()}
+        splits = {split: numbered(split, [entry.row for entry in pool]) for split, pool in pools.items()}
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": self.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material(splits, {"kind": "own files", "files": files}, remarks=remarks)
@@ -149,16 +149,16 @@ class Own(TextDataset):
         for split, path in self.paths.items():
             logger.info(f"reading {path}")
             if is_on_hub(path, data_dir):
-                found = hub_tables(path, self.config_name, self.columns)
+                opened = hub_tables(path, self.config_name, self.columns)
             else:
-                found = self.open(find_file(path, data_dir) or Path(path))
-            chosen = found.get("", found.get(split))
+                opened = self.open(find_file(path, data_dir) or Path(path))
+            chosen = opened.get("", opened.get(split))
             if chosen is None:
-                raise UserError(f"{path}: no split {split!r}, only {', '.join(found)}; give a file that has its rows.")
+                raise UserError(f"{path}: no split {split!r}, only {', '.join(opened)}; give a file that has its rows.")
             tables[split] = chosen
             if split == "train":
-                tables |= {other: found[other] for other in self.all_splits if other in found}
-                if unread := [other for other in found if other not in ("", *self.all_splits)]:
+                tables |= {name: opened[name] for name in self.all_splits if name in opened}
+                if unread := [name for name in opened if name not in ("", *self.all_splits)]:
                     logger.warning(
                         f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are."
                     )
@@ -166,38 +166,38 @@ class Own(TextDataset):
 
     def _read(self, table: Table, fields: Counter[str]) -> list[Told]:
         """The rows of a table; counts the fields of messages besides role and content, and weights."""
-        told, salt = list[Told](), self.seed.to_bytes(8)
-        for place, given in table.rows:
-            if not any(str(value).strip() for value in given.values() if value is not None):
+        pool, salt = list[Told](), self.seed.to_bytes(8)
+        for place, record in table.rows:
+            if not any(str(value).strip() for value in record.values() if value is not None):
                 continue  # what a spreadsheet makes of an empty line
             try:
-                cells, weight = self._weight(given) if self.weight else (given, {})
+                cells, weight = self._weight(record) if self.weight else (record, {})
                 if row := self.row(cells):
                     f"{row.question}{row.answer}".encode()  # ValueError for half of a surrogate pair
                     text = row.more.get("before", "") + (row.question or row.answer)
                     digest = blake2b(text.encode(), digest_size=8, key=salt).digest()
-                    told.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
+                    pool.append(Told(place, row._replace(more={**row.more, **weight}), int.from_bytes(digest)))
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
-            fields[self.weight] += self.weight in given
-            for message in given.get("messages", ()):
+            fields[self.weight] += self.weight in record
+            for message in record.get("messages", ()):
                 fields.update(name for name, value in message.items() if value and name not in ("role", "content"))
                 fields[self.weight] += isinstance(message["content"], list)
-        if not told:
+        if not pool:
             raise UserError(f"{table.label}:1: no rows.")
-        if any("before" in each.row.more for each in told):
-            told = [each._replace(row=each.row._replace(more={"before": "", **each.row.more})) for each in told]
-        return told
+        if any("before" in entry.row.more for entry in pool):
+            pool = [entry._replace(row=entry.row._replace(more={"before": "", **entry.row.more})) for entry in pool]
+        return pool
 
     def _weight(self, cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The cells as they are without weights, and the ``weight`` of the answer as of `ntl.data.dataset.Example`."""
         name = self.weight
         weight = checked(cells[name], name) if name in cells else 1.0
         messages = cells.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
             return cells, {"weight": json.dumps(weight)}
         *before, last = messages
-        if any(checked(each.get(name) or 0, name) for each in before):
+        if any(checked(message.get(name) or 0, name) for message in before):
             raise ValueError(f"{name!r} of an earlier message, of which nothing is learned; leave it out, or write 0")
         weight *= _weight_of(last, name)
         parts = last.get("content")
@@ -213,10 +213,10 @@ class Own(TextDataset):
 
     def _overlaps(self, pools: dict[str, list[Told]]) -> Iterator[str]:
         for split, other in combinations([split for split in ("test", "validation", "train") if split in pools], 2):
-            asked = {each.hash for each in pools[other]}
+            asked = {entry.hash for entry in pools[other]}
             if other == "validation" and self.test_path == self.validation_path != "":  # as is meant
                 yield "test is the file of validation: its scores are those of validation."
-            elif count := sum(each.hash in asked for each in pools[split]):
+            elif count := sum(entry.hash in asked for entry in pools[split]):
                 yield (
                     f"{count:,} of {len(pools[split]):,} {split} {self.rows_are} are also in {other}: scores on them "
                     f"are no scores on new {self.rows_are}."
@@ -224,7 +224,7 @@ class Own(TextDataset):
 
     def _shared_out(self, pool: list[Told], missing: list[str]) -> dict[str, list[Told]]:
         """The rows of ``train``, and of the splits that are cut from it."""
-        different = sorted({each.hash for each in pool})
+        different = sorted({entry.hash for entry in pool})
         counts = [max(1, round(getattr(self.splits, split) * len(different))) for split in missing]
         if sum(counts) >= len(different):
             raise UserError(
@@ -233,10 +233,10 @@ class Own(TextDataset):
                 "files of these splits by dataset.validation_path and dataset.test_path."
             )
         ends, splits = [different[count] for count in accumulate(counts)], [*missing, "train"]
-        found = {split: list[Told]() for split in splits}
-        for each in pool:
-            found[splits[bisect_right(ends, each.hash)]].append(each)
-        return found
+        pools = {split: list[Told]() for split in splits}
+        for entry in pool:
+            pools[splits[bisect_right(ends, entry.hash)]].append(entry)
+        return pools
 
 
 def _weight_of(part: dict[str, Any], name: str) -> float:
@@ -253,13 +253,13 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
     check_plain(path, f"{name}={path}")
     if is_on_hub(path, data_dir):
         return
-    if (found := find_file(path, data_dir)) is None:
-        near = [each.name for each in Path(path).parent.glob("*")]
+    if (source := find_file(path, data_dir)) is None:
+        near = [sibling.name for sibling in Path(path).parent.glob("*")]
         raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
-    if found.is_dir():
-        if not any((found / each).is_file() for each in SAVED):
+    if source.is_dir():
+        if not any((source / file).is_file() for file in SAVED):
             raise UserError(f"{name}={path}: a folder that save_to_disk did not write; give such a folder, or a file.")
-    elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
-        plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
-        known = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
-        raise UserError(f"{name}={path}: unknown format; {plain}{known}, all but Parquet also with .gz.")
+    elif suffix_of(source) not in suffixes or (source.suffix.lower() == ".gz" and suffix_of(source) == ".parquet"):
+        plain = "plain text is read by dataset=text; otherwise " if suffix_of(source) in PLAIN_TEXT else ""
+        remedy = f"export a spreadsheet as CSV, or rename it after what it holds: {', '.join(suffixes)}"
+        raise UserError(f"{name}={path}: unknown format; {plain}{remedy}, all but Parquet also with .gz.")
