@@ -18,7 +18,7 @@ import ntl
 from ntl.config import UserError, compose
 from ntl.config.composition import known_datasets
 from ntl.data import dataset_named, load_dataset
-from ntl.data.prepared import Lines, Prepared, Rows, write_split
+from ntl.data.prepared import Lines, Prepared, SplitRows, write_split
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.data.sets.official import MultiRC, RJokes
 from ntl.system.files import sha256_of
@@ -122,7 +122,7 @@ def test_text_comes_without_torch_and_without_datasets(data_dir: Path) -> None:
 def test_rows_are_a_sequence_over_lines_of_ascii(tmp_path: Path) -> None:
     questions = ["plain", 'quote " and \\', "line\nfeed", "é ² \u2028 \x85", "\U0001f600"]
     examples = [{"id": f"train/{i:05d}", "question": each, "answer": str(i)} for i, each in enumerate(questions)]
-    entry, rows = write_split(tmp_path / "train.jsonl", examples), Rows(tmp_path / "train.jsonl")
+    entry, rows = write_split(tmp_path / "train.jsonl", examples), SplitRows(tmp_path / "train.jsonl")
     assert list(rows) == examples
     assert (rows[0], rows[-1], len(rows), entry["rows"]) == (examples[0], examples[4], 5, 5)
     with pytest.raises(IndexError):

@@ -146,13 +146,13 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from ntl.losses import kernel
-from ntl.losses.fast import Rows
+from ntl.losses.fast import Pass
 
 found = []
 for capability, numbers, kind in ((80, 16, "bf16"), (90, 16, "bf16"), (100, 16, "bf16"), (90, 2048, "fp32")):
     for each in (kernel.statistics, kernel.gradient):
-        columns = dict.fromkeys(Rows._fields, "*fp32") | {"labels": "*i64", "counted": "*i1"}
-        types = {"logits": "*" + kind, "out": "*" + kind, "rows": Rows(**columns), "token_ids": "*i64"}
+        columns = dict.fromkeys(Pass._fields, "*fp32") | {"labels": "*i64", "counted": "*i1"}
+        types = {"logits": "*" + kind, "out": "*" + kind, "rows": Pass(**columns), "token_ids": "*i64"}
         types |= dict.fromkeys(("stride", "out_stride", "width", "numbers", "masses"), "i32")
         constants = {"scale": 0.5, "cap": 30.0, "smoothing": 0.1, "BLOCK": kernel.MAX_BLOCK, "NUMBERS": numbers}
         places = {(len(types) + place,): value for place, value in enumerate(constants.values())}

@@ -13,7 +13,7 @@ from ntl.system.errors import UserError
 from ntl.system.messages import logger
 from ntl.tokenizers.load import backend_state, special_ids, text_backend
 
-Row = Mapping[str, Any]
+Texts = Mapping[str, Any]
 Message = dict[str, str]
 ASKED = {"question": "What is 2 plus 5?", "answer": "7310842"}
 DAY = date(2024, 7, 26)  # as in Llama 3's template where today's is not known
@@ -59,7 +59,7 @@ class Chat:
         opened = re.search(r"<(\w+)>\s*$", prompt)
         self.begun = opened[0] if opened and f"</{opened[1]}>" in self.opening else ""
 
-    def encode(self, rows: Sequence[Row]) -> tuple[list[list[int]], list[list[int]]]:
+    def encode(self, rows: Sequence[Texts]) -> tuple[list[list[int]], list[list[int]]]:
         """The token ids of each prompt, and those with which the template continues it, up to the end of the turn.
 
         A row has ``question``, ``answer`` and, where there were earlier messages, ``before``. A special token in what
@@ -98,14 +98,14 @@ class Chat:
             return self.begun + answer
         return answer.removeprefix(self.opening).strip()
 
-    def _said(self, row: Row) -> list[Message]:
+    def _said(self, row: Texts) -> list[Message]:
         messages = json.loads(row.get("before") or "[]")
         messages += [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
         for message in messages:
             message["content"] = self.special.sub(lambda match: f"{MARK}{match[0]}{MARK}", message["content"])
         return messages
 
-    def _render(self, conversations: list[list[Message]], rows: Sequence[Row], **options: Any) -> list[str]:
+    def _render(self, conversations: list[list[Message]], rows: Sequence[Texts], **options: Any) -> list[str]:
         options |= {"chat_template": self.template, "tokenize": False}
         try:
             return self.tokenizer.apply_chat_template(conversations, **options)

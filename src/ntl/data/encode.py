@@ -36,7 +36,7 @@ LOST = (
     ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
     ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
 )
-Row = Mapping[str, Any]
+Texts = Mapping[str, Any]
 
 
 class EncodedDataset:
@@ -108,7 +108,7 @@ class EncodedDataset:
 
 
 def encode_dataset(
-    rows: Callable[[], Sequence[Row]],
+    rows: Callable[[], Sequence[Texts]],
     tokenizer: Any,
     *,
     cache_dir: Path,
@@ -157,7 +157,7 @@ def encode_dataset(
     return make_once(folder, find, write, "write token ids to")
 
 
-def encode_rows(rows: Sequence[Row], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
+def encode_rows(rows: Sequence[Texts], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
     """A few rows, in memory: examples as an ``EncodedDataset`` has them. ``settings`` are as in ``Encoder``.
 
     A warning tells of text that is lost.
@@ -257,7 +257,7 @@ class Encoder:
         counts = ["truncated", "unknown", *(["excluded", "numbers"] if self.pattern else [])]
         return pyarrow.schema({**columns, **dict.fromkeys(counts, pyarrow.int32())})
 
-    def __call__(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    def __call__(self, rows: Sequence[Texts]) -> Iterator[dict[str, Any]]:
         """Of each row what ``arrays`` names, and what ``EncodedDataset.about`` counts."""
         question_numbers, answer_numbers = [], []
         if self.chat:
@@ -298,7 +298,7 @@ class Encoder:
                 example |= self._weights(row, self.texts(answer))
             yield example
 
-    def _weights(self, row: Row, texts: list[bytes]) -> dict[str, Any]:
+    def _weights(self, row: Texts, texts: list[bytes]) -> dict[str, Any]:
         """The weights of an answer's tokens, and the counts of its numbers, and of those that are left out."""
         try:
             weights = of_parts(texts, row["answer"], json.loads(row.get("weight", "1")))
@@ -320,14 +320,14 @@ class Encoder:
         return [encoding.ids for encoding in encodings], numbers
 
 
-def _target(row: Row) -> float:
+def _target(row: Texts) -> float:
     number = parse_number(row["answer"])
     if number is None or not math.isfinite(number):
         raise UserError(f"{_quoted(row)} is no number: {REMEDY}")
     return float(number)
 
 
-def _quoted(row: Row) -> str:
+def _quoted(row: Texts) -> str:
     return f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r}"
 
 

@@ -57,7 +57,7 @@ class Lines:
         return self._data[int(self._bounds[place]) : int(self._bounds[place + 1])].removesuffix(b"\n")
 
 
-class Rows(Lines):
+class SplitRows(Lines):
     """The rows of a prepared split, each an `Example` that is parsed when it is read."""
 
     def __getitem__(self, index: int) -> Example:
@@ -105,7 +105,7 @@ class Prepared:
         """Source, versions and, per split, file, rows, bytes and sha256 of the prepared data set."""
         return json.loads((self.folder / MANIFEST).read_bytes())
 
-    def rows(self, split: str) -> Rows:
+    def rows(self, split: str) -> SplitRows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
         path, dataset = self.folder / f"{split}.jsonl", self.dataset
         if split not in dataset.all_splits:
@@ -114,7 +114,7 @@ class Prepared:
             fault = f"not the file that was prepared: its sha256 is not the one in {MANIFEST}, or it is gone"
             remedy = f"delete the folder {path.parent} and prepare it again with scripts/prepare_data.py"
             raise UserError(f"{path}: {fault}; {remedy}.")
-        return Rows(path)
+        return SplitRows(path)
 
     def load(self, split: str) -> "datasets.Dataset":
         """The rows of a split as a ``datasets.Dataset`` of text, mapped from the data folder."""

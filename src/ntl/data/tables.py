@@ -17,7 +17,7 @@ from ntl.data.raw import read_text
 from ntl.system.errors import UserError, needs
 
 # Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
-Rows = Iterator[tuple[str, dict[str, Any]]]
+Placed = Iterator[tuple[str, dict[str, Any]]]
 Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
@@ -28,7 +28,7 @@ class Table(NamedTuple):
     """Rows that are read as they are asked for: UserError for a missing column or a damaged row."""
 
     label: str
-    rows: Rows
+    rows: Placed
 
 
 def suffix_of(path: Path) -> str:
@@ -97,7 +97,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _json(path: Path, columns: Columns) -> Rows:
+def _json(path: Path, columns: Columns) -> Placed:
     """One object a line, or one list of objects."""
     decoder, text = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_unique), read_text(path)
     is_list = text.lstrip().startswith("[")
@@ -116,7 +116,7 @@ def _json(path: Path, columns: Columns) -> Rows:
             yield place, {column: row[column] for column in _indices(place, list(row), columns)}
 
 
-def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
+def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Placed:
     csv.field_size_limit(LONGEST_CELL)
     text, quoting = read_text(path), csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
 
@@ -168,7 +168,7 @@ def _of_datasets(label: str, data: Any, columns: Columns) -> dict[str, Table]:
     return {"": Table(label, _arrow(label, data, columns))}
 
 
-def _arrow(label: str, data: Any, columns: Columns) -> Rows:
+def _arrow(label: str, data: Any, columns: Columns) -> Placed:
     def values(column: Any) -> Iterator[Any]:
         # Those of narrow floats keep their type, in which 0.1 is written with one digit.
         kind = {"float": np.float32, "halffloat": np.float16}.get(str(getattr(column.type, "value_type", column.type)))

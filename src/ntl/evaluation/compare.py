@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.data.prepared import Rows
+from ntl.data.prepared import SplitRows
 from ntl.evaluation.metrics import RIDGE
 from ntl.evaluation.numeric import constant_baselines
 from ntl.evaluation.ridge import Ridge
@@ -17,7 +17,7 @@ from ntl.system.errors import needs
 
 def references(train: Path, validation: Path, questions: Sequence[str]) -> dict[str, list[str]]:
     """What ridge regression, unless its fit overflows, and constants answer to these questions."""
-    rows, answers = list[Any]([Rows(train), Rows(validation)]), dict[str, list[str]]()
+    rows, answers = list[Any]([SplitRows(train), SplitRows(validation)]), dict[str, list[str]]()
     with suppress(ValueError):
         answers[RIDGE] = Ridge(rows[0], rows[1]).answers(questions)
     constants = constant_baselines([row["answer"] for row in rows[0]])

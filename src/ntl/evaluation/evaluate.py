@@ -26,7 +26,7 @@ from ntl.system.errors import UserError
 PREDICTIONS = "predictions.jsonl"
 UNBOUNDED = 10_000
 TOLD = ("question", "answer", "prediction")  # of a wrong answer, beside its error
-Row = dict[str, Any]
+Prediction = dict[str, Any]
 
 
 def print_metrics(path: Path, *, as_json: bool = False, rule: str = "") -> None:
@@ -87,7 +87,7 @@ def print_worst(path: Path, count: int, files: Any = None, *, as_json: bool = Fa
         _print_table(f"{split}, the worst", [*TOLD, "error"], rows, left=3)
 
 
-def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[str, list[Row]]]:
+def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[str, list[Prediction]]]:
     """Up to ``count`` wrong answers of each split of a predictions file: ``{"worst": {split: [...]}, "typical": ...}``.
 
     Typical ones are a sample that depends on the ids alone. Each has its "question", "answer", "prediction" and
@@ -114,14 +114,14 @@ def wrong_answers(path: Path, count: int, files: Any = None) -> dict[str, dict[s
         path.parent, files, [row for part in chosen.values() for answers in part.values() for row in answers]
     )
 
-    def told(row: Row) -> Row:
+    def told(row: Prediction) -> Prediction:
         row = {**row, "question": asked[row["split"], row["id"]]}
         return {name: row[name] for name in TOLD} | {"error": json_value(row["error"])}
 
     return {name: {split: [*map(told, answers)] for split, answers in part.items()} for name, part in chosen.items()}
 
 
-def _of_numbers(rows: list[Row]) -> list[float | None]:
+def _of_numbers(rows: list[Prediction]) -> list[float | None]:
     # The error of each row; None where the answer is right, or cannot be read itself.
     rule = RULES["default"]
     pairs = [(rule.extract(row["prediction"]), rule.extract(row["answer"])) for row in rows]
@@ -131,18 +131,18 @@ def _of_numbers(rows: list[Row]) -> list[float | None]:
     ]
 
 
-def _of_lists(rows: list[Row]) -> list[float | None]:
+def _of_lists(rows: list[Prediction]) -> list[float | None]:
     scored = (list_metrics([row["prediction"]], [row["answer"]]) for row in rows)
     return [None if correct.all() else metrics["mae"] for metrics, correct in scored]
 
 
-def _of_texts(rows: list[Row]) -> list[float | None]:
+def _of_texts(rows: list[Prediction]) -> list[float | None]:
     texts = [row["prediction"] for row in rows], [row["answer"] for row in rows]
     scored = zip(exact_matches(*texts), rouge_scores(*texts), strict=True)
     return [None if is_right else 1.0 - rouge["rouge1"].fmeasure for is_right, rouge in scored]
 
 
-def _questions(folder: Path, files: Any, answers: Sequence[Row]) -> dict[tuple[str, str], str]:
+def _questions(folder: Path, files: Any, answers: Sequence[Prediction]) -> dict[tuple[str, str], str]:
     """The questions by split and id, from the data that the run was trained on."""
     config = read_config(folder)
     prepared = Prepared(config.dataset, config.data_dir)

@@ -17,13 +17,13 @@ from ntl.system.errors import needs
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 ROWS, VALIDATION_ROWS = 20_000, 2_000
 CHARACTERS = 500
-Rows = Sequence[Mapping[str, str]]
+TextRows = Sequence[Mapping[str, str]]
 
 
 class Ridge:
     """Fitted when it is made, on rows with ``question``, and in ``answer`` a number."""
 
-    def __init__(self, train: Rows, validation: Rows) -> None:
+    def __init__(self, train: TextRows, validation: TextRows) -> None:
         with needs("train"):
             from sklearn.feature_extraction.text import TfidfVectorizer
             from sklearn.linear_model import Ridge as Regression
@@ -45,7 +45,7 @@ class Ridge:
         return ["" if number is None else format_number(number) for number in numbers]
 
 
-def _read(rows: Rows, most: int) -> tuple[list[str], np.ndarray]:
+def _read(rows: TextRows, most: int) -> tuple[list[str], np.ndarray]:
     extract = get_rule("default").extract
     count = min(len(rows), most)
     taken = [rows[index * len(rows) // count] for index in range(count)]

@@ -38,7 +38,7 @@ CONSTANT_METRICS = (
 DEFAULT = "default"
 _RULE = RULES[DEFAULT]  # of groups, truths and reference answers
 _ANY_TEXT = ("utf-8", "surrogatepass")
-Row = Mapping[str, Any]
+Prediction = Mapping[str, Any]
 # Metrics, correctness, groups and errors of a split.
 Found = tuple[dict[str, float], NDArray[np.bool_], dict[str, dict[str, float]], NDArray[np.float64] | None]
 ERRORS = 1000  # the most of a split that a record keeps
@@ -83,7 +83,7 @@ def score_predictions(path: str | Path, rule: str = "") -> Scores:
         raise UserError(f"{path}: no predictions after the header; decode the run again")
     versions = {"number": NUMBER_VERSIONS, "numbers": LIST_VERSIONS, "text": TEXT_VERSIONS}
     scores = Scores({}, predictions_sha256=sha256_of(path), rules=dict(versions.get(header["metrics"], {})))
-    splits: dict[str, list[Row]] = {}
+    splits: dict[str, list[Prediction]] = {}
     for row in rows:
         splits.setdefault(row["split"], []).append(row)
     for name, mine in splits.items():
@@ -128,14 +128,14 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"tokens_per_forward": tokens / forwards, **shares}
 
 
-def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence[AnswerRule]) -> Found:
+def _score_numbers(rows: Sequence[Prediction], header: Prediction, where: str, rules: Sequence[AnswerRule]) -> Found:
     texts, groups = [row["prediction"] for row in rows], [row.get("group") for row in rows]
     metrics: dict[str, float] = {}
 
     def add(values: Mapping[str, float], suffix: str, names: Sequence[str] = ()) -> None:
         metrics.update({f"{name}{suffix}": values[name] for name in names or values})
 
-    def numbers(key: str, rule: AnswerRule = _RULE, rows: Sequence[Row] = rows) -> list[Any]:
+    def numbers(key: str, rule: AnswerRule = _RULE, rows: Sequence[Prediction] = rows) -> list[Any]:
         values = [rule.extract(row[key]) for row in rows]
         if None in values:
             row = rows[values.index(None)]
@@ -177,14 +177,14 @@ def _score_numbers(rows: Sequence[Row], header: Row, where: str, rules: Sequence
     return metrics, pairs.correct, groups_of, pairs.error
 
 
-def _score_lists(rows: Sequence[Row], _header: Row, where: str, _rules: Any) -> Found:
+def _score_lists(rows: Sequence[Prediction], _header: Prediction, where: str, _rules: Any) -> Found:
     try:
         return *list_metrics(*([row[name] for row in rows] for name in ("prediction", "answer"))), {}, None
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
 
 
-def _score_texts(rows: Sequence[Row], *_: Any) -> Found:
+def _score_texts(rows: Sequence[Prediction], *_: Any) -> Found:
     predictions, answers = ([row[name] for row in rows] for name in ("prediction", "answer"))
     counts, metrics = list(map(TokenCounts, *(_whole_column(rows, name) for name in TOKENS))), {}
     for rule in TEXT_RULES:
@@ -197,14 +197,14 @@ def _score_texts(rows: Sequence[Row], *_: Any) -> Found:
     return metrics, matches, groups, None
 
 
-def _members(rows: Sequence[Row]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _members(rows: Sequence[Prediction]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each group, and which rows are in it."""
     groups = np.array([row.get("group") for row in rows], dtype=object)
     for group in sorted({group for group in groups if group is not None}):
         yield group, groups == group
 
 
-def _whole_column(rows: Sequence[Row], key: str) -> list[Any]:
+def _whole_column(rows: Sequence[Prediction], key: str) -> list[Any]:
     """A column that all rows have, else nothing."""
     return [row[key] for row in rows] if all(key in row for row in rows) else []
 

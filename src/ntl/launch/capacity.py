@@ -35,7 +35,7 @@ from ntl.config.identity import plain
 from ntl.config.model import T5Config, tokenizer_source
 from ntl.config.settings import nearest
 from ntl.config.targets import locate
-from ntl.data.prepared import Prepared, Rows
+from ntl.data.prepared import Prepared, SplitRows
 from ntl.models.interface import hidden_states
 from ntl.models.pretrained import embedding_rows
 from ntl.system.errors import UserError
@@ -222,7 +222,7 @@ def lengths(config: Config) -> Lengths:
         return Lengths(limit, written, limit + written, None)
     per_token = 4 if tokenizer_source(config.model) or config.tokenizer.path else 1
     tokens = []
-    rows = Rows(prepared.folder / "train.jsonl")
+    rows = SplitRows(prepared.folder / "train.jsonl")
     for row in map(rows.__getitem__, range(min(len(rows), SAMPLE))):
         texts = row["question"], row["answer"]
         digits = [sum(map(str.isdigit, text)) for text in texts]

@@ -113,7 +113,7 @@ def _kept_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.float16 else dtype
 
 
-class Rows(NamedTuple):
+class Pass(NamedTuple):
     """All that a pass reads and writes of each of N rows, except the logits.
 
     Attributes:
@@ -138,11 +138,11 @@ class Rows(NamedTuple):
     mean: Tensor
     mass: Tensor
 
-    def split(self, length: int) -> "list[Rows]":
+    def split(self, length: int) -> "list[Pass]":
         """Return views of this many rows each."""
-        return [Rows(*views) for views in zip(*(tensor.split(length) for tensor in self), strict=True)]
+        return [Pass(*views) for views in zip(*(tensor.split(length) for tensor in self), strict=True)]
 
-    def times(self, factor: Tensor | float) -> "Rows":
+    def times(self, factor: Tensor | float) -> "Pass":
         """Return the rows whose gradient is multiplied by this."""
         return self._replace(base=self.base * factor, softmax=self.softmax * factor, numbers=self.numbers * factor)
 
@@ -186,7 +186,7 @@ def fast_loss(
     zeros_N1, zeros_NK = torch.zeros_like(base_N1), base_N1.new_zeros(len(base_N1), len(vocab.token_ids))
     columns = labels_N.unsqueeze(1), counted_N.unsqueeze(1), base_N1, base_N1
     written = {"norm": base_N1.new_zeros(len(base_N1), 2), "mass": zeros_NK[:, :0]}
-    rows = Rows(*columns, numbers=zeros_NK, losses=zeros_N1.clone(), mean=zeros_N1.clone(), **written)
+    rows = Pass(*columns, numbers=zeros_NK, losses=zeros_N1.clone(), mean=zeros_N1.clone(), **written)
 
     kept: Tensor | None = None
     leaves: list[Any] = [inputs_N]
@@ -203,13 +203,13 @@ def fast_loss(
     if later and leaf_C.stride(-1) != 1:
         leaf_C = leaf_C.contiguous()
 
-    def run(rows: Rows, needed: list[bool]) -> _Gradients:
+    def run(rows: Pass, needed: list[bool]) -> _Gradients:
         if later:
             later.launch(later.statistics, leaf_C, leaf_C, rows, vocab.token_ids, terms.smoothing)
             return []
         if head is None:
             return [_of_logits(leaf_C, rows, vocab.token_ids, terms.smoothing, needed[0], inplace)]
-        kept_rows = rows if kept is None else Rows(*(tensor[kept] for tensor in rows))
+        kept_rows = rows if kept is None else Pass(*(tensor[kept] for tensor in rows))
         grads = _of_hidden(leaf_C, head, kept_rows, vocab.token_ids, terms.smoothing, needed, kernel)
         for written, part in zip(rows[-3:], kept_rows[-3:], strict=True):
             written.copy_(part) if kept is None else written.index_copy_(0, kept, part)
@@ -273,7 +273,7 @@ def _target_part(numbers: NumberRows, target_MK: Tensor | None) -> Tensor:
 
 def _of_logits(
     logits_CV: Tensor,
-    rows: Rows,
+    rows: Pass,
     token_ids: Tensor,
     smoothing: float,
     needed: bool,
@@ -337,7 +337,7 @@ def _of_logits(
 
 
 def _of_hidden(
-    hidden_CD: Tensor, head: LMHead, rows: Rows, token_ids: Tensor, smoothing: float, needed: list[bool], kernel: Any
+    hidden_CD: Tensor, head: LMHead, rows: Pass, token_ids: Tensor, smoothing: float, needed: list[bool], kernel: Any
 ) -> _Gradients:
     """Write the losses of the rows; return the gradients of hidden states, weight and bias, None for those not needed.
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
-from ntl.losses.fast import LMHead, Rows
+from ntl.losses.fast import LMHead, Pass
 
 INTERPRETED = knobs.runtime.interpret
 MAX_BLOCK = 8192  # logits of a row that are in registers at a time
@@ -105,7 +105,7 @@ def gradient(
 
 
 def launch(
-    kernel: Any, logits_CV: Tensor, out_CV: Tensor, rows: Rows, token_ids: Tensor, smoothing: float, *head: Any
+    kernel: Any, logits_CV: Tensor, out_CV: Tensor, rows: Pass, token_ids: Tensor, smoothing: float, *head: Any
 ) -> None:
     """Run a kernel on all rows, which are contiguous, as is each row of logits; of a product with scale and cap."""
     scale, cap = head or (1.0, None)
@@ -123,13 +123,13 @@ def written(
     """Return the gradient times ``grad``, of saved logits and rows; over the logits only if no pass follows."""
     logits_CV, *columns = saved
     out_CV = logits_CV if inplace and is_last else torch.empty_like(logits_CV)
-    launch(gradient, logits_CV, out_CV, Rows(*columns).times(grad), token_ids, smoothing)
+    launch(gradient, logits_CV, out_CV, Pass(*columns).times(grad), token_ids, smoothing)
     if out_CV is logits_CV:
         torch.autograd.graph.increment_version(logits_CV)  # torch does not see that it has changed
     return [out_CV]
 
 
-def of_chunk(product_BV: Tensor, rows: Rows, token_ids: Tensor, smoothing: float, head: LMHead, needed: bool) -> None:
+def of_chunk(product_BV: Tensor, rows: Pass, token_ids: Tensor, smoothing: float, head: LMHead, needed: bool) -> None:
     """Write the losses of the rows of hidden · weightᵀ + bias, and over it the gradient, if it is needed."""
     for kernel in (statistics, gradient)[: 1 + needed]:
         launch(kernel, product_BV, product_BV, rows, token_ids, smoothing, head.scale, head.cap)

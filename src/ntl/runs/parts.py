@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -24,7 +23,7 @@ from ntl.data.encode import EncodedDataset, encode_dataset, lost_text
 from ntl.data.prepared import Prepared
 from ntl.data.sets.file import File
 from ntl.data.sets.official import Packaged
-from ntl.evaluation.ridge import Ridge
+from ntl.evaluation.ridge import Ridge, TextRows
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.models.pretrained import embedding_rows
@@ -37,7 +36,6 @@ from ntl.system.messages import logger
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import add_mask_token
 
-TextRows = Sequence[Mapping[str, str]]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
 
