@@ -4,12 +4,11 @@ import json
 import math
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ntl.decoding import predictions
-from ntl.decoding.predictor import predict, run_config
+from ntl.decoding.predictor import predict
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.evaluation.interval import conformal_quantile
 from ntl.results import read_record
@@ -132,9 +131,7 @@ OTHER += ["dataset.test_rows_per_cell=2", "decoding.max_new_tokens=6"]
 
 
 @pytest.mark.slow
-def test_another_decoding_or_data_set_has_a_file_of_its_own(
-    finished: Path, prepared, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_decoding_or_data_set_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def decoded(*words: str) -> Path:
         return predict(finished, words)
 
@@ -151,12 +148,6 @@ def test_another_decoding_or_data_set_has_a_file_of_its_own(
     header, rows = read_predictions(other)
     assert other.name.startswith("predictions-greedy-1-max_new_tokens=6-multiplication-")
     assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
-    # Intervals that follow a spread have their largest one of that data's training answers.
-    by_number = ["decoding=expectation", "decoding.num_beams=2", "decoding.splits=[interpolate]"]
-    stored = read_predictions(decoded(*OTHER, *by_number, "decoding.interval_rows=15"))[0]["calibration"]
-    lines = (prepared(run_config(finished, OTHER)) / "train.jsonl").read_text().splitlines()
-    answers = [float(json.loads(line)["answer"]) for line in lines]
-    assert stored["most_spread"] == (max(answers) - min(answers)) / 2
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -192,18 +183,12 @@ def test_an_interval_is_printed_with_its_level() -> None:
     assert script["as_text"](answer) == "what?\n  40, central 95% in [0, 465061]"
 
 
-def unit(calibration: dict[str, Any], row: dict[str, Any]) -> float:
-    """What the error of an answer is divided by: 1, or its spread within the limits."""
-    least = calibration["least_spread"]
-    return min(max(row["sd"], least), calibration["most_spread"]) if least else 1.0
-
-
 def held(folder: Path, name: str, level: float) -> tuple[float, float, float]:
     """Coverage and width of the intervals of a predictions file, and the quantile of its validation scores."""
     header, rows = read_predictions(folder / name)
     scores = [math.inf if score is None else score for score in header["calibration"]["scores"]]
-    quantile = conformal_quantile(scores, level)
-    half = [quantile * unit(header["calibration"], row) for row in rows]
+    quantile, least = conformal_quantile(scores, level), header["calibration"]["least_spread"]
+    half = [quantile * (max(row["sd"], least) if least else 1) for row in rows]
     errors = [abs(float(row["prediction"]) - float(row["answer"])) for row in rows]
     covered = [error <= each * (1 + 1e-12) for error, each in zip(errors, half, strict=True)]
     return sum(covered) / len(covered), 2 * sum(half) / len(half), quantile
@@ -236,11 +221,10 @@ def test_intervals_of_answers_are_those_that_are_scored(
         assert [metrics["test/coverage_90"], metrics["test/width_90"]] == pytest.approx(expected[:2])
         (line,) = asked(question, "--interval", "0.8", *words, model=folder)
         low, high = line["interval"]
-        stored = read_predictions(folder / name)[0]["calibration"]
-        assert stored["least_spread"] == (0.01 if words else None)
+        unit = max(line["sd"], 0.01) if words else 1
         assert line["level"] == 0.8
         assert (low + high) / 2 == pytest.approx(float(line["answer"]))
-        assert high - low == pytest.approx(2 * held(folder, name, 0.8)[2] * unit(stored, line))
+        assert high - low == pytest.approx(2 * held(folder, name, 0.8)[2] * unit)
     assert (
         read_predictions(folder / "predictions-greedy-1.jsonl")[1] == read_predictions(folder / "predictions.jsonl")[1]
     )

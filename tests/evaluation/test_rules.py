@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.evaluation import RULES, extract_answer
-from ntl.evaluation.interval import (
-    Calibration,
-    conformal_quantile,
-    errors_of,
-    largest_spread,
-    least_answers,
-    one_of_each,
-)
+from ntl.evaluation.interval import Calibration, conformal_quantile, errors_of, least_answers, one_of_each
 from ntl.evaluation.rules import Pairs
 from ntl.numbers.answers import find_values
 
@@ -229,48 +222,6 @@ def test_errors_and_errors_in_units_of_the_spread() -> None:
     assert relative.scores == [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 18]
     assert relative.radius(0.8, spread=0.0) == 4 * 0.5
     assert relative.radius(0.8, spread=3.0) == 12
-
-
-def test_the_largest_spread_is_half_the_range_of_the_training_answers() -> None:
-    """That of ``low`` and ``high`` with probability 1/2 each, the widest there is."""
-    answers = [Decimal(each) for each in ("30", "-10", "5.5", "30")]
-    assert largest_spread([*answers, None], 0.01) == 20 == np.std([-10, 30])
-    assert largest_spread(answers, 25.0) == 25
-    huge = [Decimal("-1.5e308"), Decimal("1.5e308")]
-    assert largest_spread(huge, 1.0) == 1.5e308
-    for none in ([], [None], answers[:1] * 2, [*huge, Decimal("1e400")]):
-        assert largest_spread(none, 0.01) is None
-
-
-def test_an_absurd_spread_counts_as_the_largest() -> None:
-    """By hand: the last of nine errors, 9, is divided by 3 and not by 1e9; no interval is wider than 2 * 3 * 3."""
-    errors, spreads = [1.0] * 8 + [9.0], [2.0] * 8 + [1e9]
-    free = Calibration.from_errors(errors, spreads, least_spread=0.5)
-    most = Calibration.from_errors(errors, spreads, least_spread=0.5, most_spread=3.0)
-    assert (free.scores, most.scores) == ([9e-9, *[0.5] * 8], [*[0.5] * 8, 3])
-    assert free.interval(0.9, 7.0, 1e9) == [7 - 0.5e9, 7 + 0.5e9]
-    assert most.interval(0.9, 7.0, 1e9) == most.interval(0.9, 7.0, math.inf) == [-2, 16]
-    assert most.interval(0.9, 7.0, 2.0) == [1, 13]
-    assert most.metrics([9, 9.5, 1.5], [1e9, 1e9, 0.1]) == {"coverage_90": 2 / 3, "width_90": (18 + 18 + 3) / 3}
-    assert most.header == free.header | {"scores": most.scores, "most_spread": 3}
-    assert "most_spread" not in free.header
-    for each in (free, most):
-        assert Calibration.from_header(each.header) == each
-
-
-@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=20, max_size=40), st.floats(0, 1e6))
-def test_a_largest_spread_changes_nothing_where_none_is_larger(found: list[tuple[float, float]], more: float) -> None:
-    """And where some are, the level is kept: what errors are divided by depends on each answer alone."""
-    errors, spreads = map(list, zip(*found, strict=True))
-    free = Calibration.from_errors(errors, spreads, least_spread=0.5)
-    most = Calibration.from_errors(errors, spreads, least_spread=0.5, most_spread=max(0.5, *spreads) + more)
-    assert (most.scores, most.metrics(errors, spreads)) == (free.scores, free.metrics(errors, spreads))
-    covered = []
-    for place in range(len(errors)):
-        rest = [[*column[:place], *column[place + 1 :]] for column in (errors, spreads)]
-        some = Calibration.from_errors(*rest, least_spread=0.5, most_spread=0.5 + more)
-        covered.append(some.metrics([errors[place]], [spreads[place]])["coverage_90"])
-    assert np.mean(covered) >= 0.9
 
 
 def test_coverage_and_width_of_test_answers() -> None:

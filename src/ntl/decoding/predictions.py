@@ -22,7 +22,7 @@ from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.decoding.point import DISTRIBUTION
 from ntl.evaluation import number_metrics, score_predictions, write_predictions
-from ntl.evaluation.interval import Calibration, errors_of, largest_spread
+from ntl.evaluation.interval import Calibration, errors_of
 from ntl.evaluation.metrics import COVERED, RIDGE
 from ntl.evaluation.numeric import crps, list_metrics
 from ntl.evaluation.predictions import SCHEMA
@@ -103,13 +103,10 @@ def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int, **options: A
         [RULE.extract(answer.text) for answer in answers], [number for number in correct if number is not None]
     )
     spreads = [answer.about.get("sd") for answer in answers]
-    scale, limits = decoding.interval_scale, dict[str, float | None]()
-    if isinstance(decoding, TreeConfig) and scale == "linear":
-        # One unit of the last decimal that is written: a narrower distribution says no more.
-        least = 10.0**-decoding.decimals
-        most = largest_spread(map(RULE.extract, {*parts.prepared.train_targets()}), least)
-        limits = {"least_spread": least, "most_spread": most}
-    return Calibration.from_errors(errors_of(compared, scale), spreads, scale=scale, **limits)
+    # One unit of the last decimal that is written: a narrower distribution says no more.
+    scale = decoding.interval_scale
+    least = 10.0**-decoding.decimals if isinstance(decoding, TreeConfig) and scale == "linear" else None
+    return Calibration.from_errors(errors_of(compared, scale), spreads, least, scale)
 
 
 def predictions_name(decoding: DecodingConfig, *more: str, name: str = "") -> str:

@@ -1,11 +1,11 @@
 """An interval around an answer that holds the true one with a chosen probability: split conformal prediction.
 
 Of n answers that the model has not learned from, each has a score: the error |prediction - answer|, divided by the
-spread of the model's own distribution, within limits, where it gives one. If a new answer is exchangeable with these,
-its score is at most the k-th smallest of theirs, k = ceil((n + 1) level), with a probability of at least ``level``, and
-of at most level + 1 / (n + 1) where no two scores are equal. Nothing is assumed of the model or its errors. The
-probability is one over validation and test answers together, not one for each question. An answer without a number has
-the score inf. Answers to one question are not exchangeable with one to another: of each question one answer counts.
+spread of the model's own distribution where it gives one. If a new answer is exchangeable with these, its score is at
+most the k-th smallest of theirs, k = ceil((n + 1) level), with a probability of at least ``level``, and of at most
+level + 1 / (n + 1) where no two scores are equal. Nothing is assumed of the model or of its errors. The probability is
+one over validation and test answers together, not one for each question. An answer without a number has the score inf.
+Answers to one question are not exchangeable with one to another: of each question a single answer counts.
 
 On the scale "log" the error is |log prediction - log answer|, so that an interval is from prediction / r to
 prediction * r. Answers are then above 0; a prediction that is not has the score inf, and no interval.
@@ -16,9 +16,8 @@ nonconformity measures for regression conformal prediction, 2008.
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self
 
@@ -65,55 +64,43 @@ def errors_of(pairs: Pairs, scale: str) -> NDArray[np.float64]:
         return np.abs(np.subtract(*np.log(np.where(values > 0, values, np.nan))))
 
 
-def largest_spread(answers: Iterable[Decimal | None], least: float) -> float | None:
-    """Half the range of training answers, at least ``least``; None without a range above 0 that float64 holds.
-
-    No distribution on that range has a larger standard deviation (Popoviciu's inequality).
-    """
-    values = [float(answer) for answer in answers if answer is not None]
-    half = max(values) / 2 - min(values) / 2 if values else 0.0
-    return max(half, least) if 0 < half < math.inf else None
-
-
 @dataclass(frozen=True)
 class Calibration:
     """Scores of validation answers.
 
-    ``least_spread`` and ``most_spread`` limit the spread that an error is divided by, in the unit of the answers, so
-    that a little probability of an absurd number makes no absurd interval. Where the least is None, errors are not
-    divided; where the most is, it has no limit. Errors (n,) are NaN where there is no number, spreads (n,) None where
-    they are unknown.
+    ``least_spread`` is the smallest spread that an error is divided by, in the unit of the answers; None: errors are
+    not divided. Errors (n,) are NaN where there is no number, spreads (n,) None where they are unknown.
     """
 
     scores: Sequence[float]
     least_spread: float | None = None
     scale: str = "linear"
-    most_spread: float | None = None
 
     @classmethod
-    def from_errors(cls, errors: ArrayLike, spreads: Spreads = (), **settings: Any) -> Self:
-        """From errors (n,) on the scale, as ``errors_of`` has them, spreads (n,), and the other fields by name."""
-        return cls(sorted(cls([], **settings).scores_of(errors, spreads).tolist()), **settings)
+    def from_errors(
+        cls, errors: ArrayLike, spreads: Spreads = (), least_spread: float | None = None, scale: str = "linear"
+    ) -> Self:
+        """From the errors (n,) on this scale, as ``errors_of`` has them, and the spreads (n,)."""
+        return cls(sorted(cls([], least_spread).scores_of(errors, spreads).tolist()), least_spread, scale)
 
     @classmethod
     def from_header(cls, stored: Mapping[str, Any]) -> Self:
         """As a predictions file has it: null is inf."""
         scores = [math.inf if score is None else float(score) for score in stored["scores"]]
-        return cls(scores, stored["least_spread"], stored.get("scale", "linear"), stored.get("most_spread"))
+        return cls(scores, stored["least_spread"], stored.get("scale", "linear"))
 
     @property
     def header(self) -> dict[str, Any]:
         """What ``from_header`` reads."""
         scores = [score if math.isfinite(score) else None for score in self.scores]
         header = {"scores": scores, "least_spread": self.least_spread, "one_of_each": True}
-        header |= {} if self.most_spread is None else {"most_spread": self.most_spread}
         return header if self.scale == "linear" else header | {"scale": self.scale}
 
     def units(self, spreads: Spreads, count: int) -> NDArray[np.float64]:
         """What an error is divided by, (count,)."""
         if self.least_spread is None:
             return np.ones(count)
-        return np.clip(np.array(spreads, dtype=np.float64), self.least_spread, self.most_spread)
+        return np.maximum(np.array(spreads, dtype=np.float64), self.least_spread)
 
     def scores_of(self, errors: ArrayLike, spreads: Spreads = ()) -> NDArray[np.float64]:
         """The scores (n,) of answers."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LARGE = 1e7
 HUGE = 1e4  # the same on the page, but for a format that groups digits: counts stay exact
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
-LABEL_WIDTH, HEADER_WIDTH = 18, 14  # characters, of a line; the latter is about what a number and its spread take
+LABEL_WIDTH, HEADER_WIDTH = 18, 13  # characters, of a line; the latter is about what a number and its spread take
 BREAK = "<br>"
 
 
