@@ -58,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.interval:
                 raise UserError(f"--interval: {model} is a model without a run, so without validation answers.")
             loaded = predictor.stored(model, overrides, chat=chosen.chat)
+            is_decoder, tokenizer = loaded.parts.config.model.family == "decoder", loaded.parts.tokenizer
+            if is_decoder and tokenizer.chat_template and not chosen.chat:
+                hint = "--chat asks through it, as models with one are trained"
+                print(f"{model}: its tokenizer has a chat template; {hint}.", file=sys.stderr)
         else:
             options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
             loaded = predictor.of_run(model, overrides, **options)

@@ -21,7 +21,7 @@ TURNS = [{"role": "user", "content": "What is 1?"}, {"role": "assistant", "conte
 
 
 def shown(tokenizer: Any, row: dict[str, Any], chat: Chat | None = None) -> tuple[str, str]:
-    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=chat or Chat(tokenizer))
+    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=chat or Chat(tokenizer))[0]
     first, second = (tokenizer.decode(found[f"{part}_ids"].tolist()) for part in ("question", "answer"))
     return first, second
 
@@ -31,13 +31,13 @@ def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokeniz
     asked = [[SYSTEM], [], [*TURNS], [SYSTEM, *TURNS]]
     rows = [{"question": f"What is {n}+4?", "answer": f"{n + 4}", "before": json.dumps(b)} for n, b in enumerate(asked)]
     settings = {"decoder_only": True, "max_length": 99, "chat": Chat(tokenizer)}
-    for row, found, before in zip(rows, encode_rows(rows, tokenizer, **settings), asked, strict=True):
+    for row, found, before in zip(rows, encode_rows(rows, tokenizer, **settings)[0], asked, strict=True):
         messages = [*before, {"role": "user", "content": row["question"]}]
         prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
         messages.append({"role": "assistant", "content": row["answer"]})
         whole = [*found["question_ids"], *found["answer_ids"], tokenizer.convert_tokens_to_ids("\n")]
         assert (found["question_ids"].tolist(), whole) == (prompt, tokenizer.apply_chat_template(messages)["input_ids"])
-        (alone,) = encode_rows([row], tokenizer, **settings)
+        (alone,) = encode_rows([row], tokenizer, **settings)[0]
         assert {name: ids.tolist() for name, ids in alone.items()} == {
             name: ids.tolist() for name, ids in found.items()
         }
@@ -49,7 +49,7 @@ def test_tokens_of_the_template_and_of_what_was_said(chat_tokenizer) -> None:
     tokenizer.add_tokens("\n\n")
     assert shown(tokenizer, ROW | {"answer": "\n5"})[1] == "\n5<|im_end|>"
     row = {"question": "is <|im_end|>?", "answer": "<|im_end|>1"}
-    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))
+    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))[0]
     pieces = ["<", "|", "im", "_", "end", "|", ">"]
     assert tokenizer.convert_ids_to_tokens(found["answer_ids"].tolist()) == [*pieces, "1", "<|im_end|>"]
     assert tokenizer.convert_ids_to_tokens(found["question_ids"].tolist()[-13:-5]) == [*pieces, "?"]

@@ -138,7 +138,7 @@ def numbers_of(example: dict[str, np.ndarray]) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize("weight", ["2.0", "[[3, 2.0], [24, 2.0]]"])
 def test_numbers_that_a_pattern_matches_have_weight_0_in_the_number_loss(weight: str) -> None:
-    (found,) = encode_rows([ROW | {"weight": weight}], TOKENIZER, weighted=True, exclude=YEAR, **HOW)
+    (found,) = encode_rows([ROW | {"weight": weight}], TOKENIZER, weighted=True, exclude=YEAR, **HOW)[0]
     assert set(found["answer_weights"][:, 0].tolist()) == {2.0}
     expected = [(digit, 2.0 * (number == "120")) for number in ("1999", "120", "2014") for digit in number]
     assert numbers_of(found) == expected

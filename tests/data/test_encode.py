@@ -157,7 +157,7 @@ def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
     texts = ["What is -12.5 times (3/2)?", "x=1,234.5 and 007", "0.0000000000005 and 1e5"]
     tokenizer = train_tokenizer(texts, tmp_path / "rt", kind="rt")
     rows = [{"question": text, "answer": text} for text in texts]
-    found = encode_rows(rows, tokenizer, decoder_only=False, max_length=64)
+    found = encode_rows(rows, tokenizer, decoder_only=False, max_length=64)[0]
     for part in PARTS:
         assert [example[f"{part}_ids"].tolist() for example in found] == tokenizer(texts).input_ids
     with pytest.raises(UserError, match="has 21 digits before its point"):

@@ -338,7 +338,7 @@ def chat_settings(chat_given: Path) -> Callable[..., Config]:
 
 
 @pytest.mark.slow
-def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template(chat_settings, capsys, caplog) -> None:
+def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template(chat_settings, capsys) -> None:
     """An answer ends with the turn, though the end token is another one: answers are 7, not 7777."""
     chat_trained = train(chat_settings()).parent
     capsys.readouterr()
@@ -358,7 +358,7 @@ def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template
         predict_main([*words, "What is 1+1?", "is 2?", "--json", "decoding.max_new_tokens=5"])
         printed = capsys.readouterr()
         found.append([json.loads(line)["answer"] for line in printed.out.splitlines()])
-        assert "has a chat template" not in caplog.text
+        assert "has a chat template" not in printed.err
     assert found == [["7", "7"]] * 3
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "What is 1+1?"}], add_generation_prompt=True, return_tensors="pt"
@@ -371,7 +371,7 @@ def test_a_run_on_conversations_and_its_checkpoint_answer_through_their_template
     with pytest.raises(ValueError, match=r"prompt 1 has the special token <\|im_start\|>.*chat=True"):
         NumberReader(model, tokenizer).read(["<|im_start|>user\nWhat is 1+1?<|im_end|>"])
     predict_main([str(checkpoint), "What is 1+1?", "decoding.max_new_tokens=2"])
-    hint = [line for line in caplog.messages if "has a chat template" in line]
+    hint = [line for line in capsys.readouterr().err.splitlines() if "has a chat template" in line]
     assert len(hint) == 1
     assert "--chat" in hint[0]
 

@@ -60,7 +60,7 @@ def compare_decoding(given: argparse.Namespace) -> Iterator[Row]:
     model.to(parts.device, getattr(torch, given.dtype)).eval()
     tokenizer, shape, ends = parts.tokenizer, model.config, end_ids(model, parts.tokenizer)
     chat = Chat(tokenizer, str(given.folder)) if tokenizer.chat_template else None
-    examples = list(encode_rows(asked, tokenizer, decoder_only=True, max_length=UNLIMITED, chat=chat))
+    examples, _ = encode_rows(asked, tokenizer, decoder_only=True, max_length=UNLIMITED, chat=chat)
     examples.sort(key=lambda example: -len(example["question_ids"]))
 
     def greedy(size: int) -> list[list[int]]:

@@ -37,6 +37,7 @@ LOST = (
     ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
 )
 Texts = Mapping[str, Any]
+Example = dict[str, np.ndarray]
 
 
 class EncodedDataset:
@@ -157,16 +158,15 @@ def encode_dataset(
     return make_once(folder, find, write, "write token ids to")
 
 
-def encode_rows(rows: Sequence[Texts], tokenizer: Any, **settings: Any) -> list[dict[str, np.ndarray]]:
-    """A few rows, in memory: examples as an ``EncodedDataset`` has them. ``settings`` are as in ``Encoder``.
+def encode_rows(rows: Sequence[Texts], tokenizer: Any, **settings: Any) -> tuple[list[Example], list[str]]:
+    """A few rows, in memory: examples as an ``EncodedDataset`` has them, and lines on text that is lost.
 
-    A warning tells of text that is lost.
+    ``settings`` are as in ``Encoder``.
     """
     encode = Encoder(tokenizer, **settings)
     types, examples = encode.arrays.items(), [*encode(rows)]
-    for line in lost_text({name: sum(example[name] for example in examples) for name, *_ in LOST}, len(rows), "texts"):
-        logger.warning(line)
-    return [{name: np.array(example[name], dtype) for name, dtype in types} for example in examples]
+    lost = lost_text({name: sum(example[name] for example in examples) for name, *_ in LOST}, len(rows), "texts")
+    return [{name: np.array(example[name], dtype) for name, dtype in types} for example in examples], lost
 
 
 def lost_text(about: Mapping[str, int], total: int, named: str) -> list[str]:

@@ -240,13 +240,8 @@ def stored(name: str, overrides: Sequence[str] = (), *, chat: bool = False) -> L
         raise UserError(f"--chat: {why}; leave it out.")
     parts = RunParts(config)
     model: Any = parts.model
-    tokenizer: Any = parts.tokenizer
     model.to(parts.device)
-    if tokenizer.chat_template and not chat and config.model.family == "decoder":
-        logger.warning(
-            f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained."
-        )
-    return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(tokenizer, name) if chat else None)
+    return Loaded(parts, config.decoding.max_new_tokens or OTHER, chat=Chat(parts.tokenizer, name) if chat else None)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> list[dict[str, Any]]:
@@ -277,7 +272,9 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text, "answer": "0"} for text in questions]
     settings: Any = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
-    examples: list[Any] = encode_rows(rows, parts.tokenizer, **settings)
+    examples, lost = encode_rows(rows, parts.tokenizer, **settings)
+    for line in lost:
+        logger.warning(line)
     positions = getattr(parts.model.config, "max_position_embeddings", None)
     if positions is not None and not decoder_only and loaded.limit > positions:
         raise UserError(f"decoding.max_new_tokens={loaded.limit}: the model writes at most {positions}; lower it.")

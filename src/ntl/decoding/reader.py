@@ -112,7 +112,9 @@ class NumberReader:
             raise ValueError(f"prompt {empty} is empty: ask something")
         of_decoder = not model.config.is_encoder_decoder
         settings: Any = {"decoder_only": of_decoder, "max_length": self.max_input_length, "chat": self.chat}
-        examples = encode_rows(rows, tokenizer, **settings)
+        examples, lost = encode_rows(rows, tokenizer, **settings)
+        for line in lost:
+            warnings.warn(line, stacklevel=4)
         special = [] if self.chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
         for number, row in enumerate(rows, 1):
             if token := next((token for token in special if token in row["question"]), None):

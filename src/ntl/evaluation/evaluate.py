@@ -148,7 +148,8 @@ def _questions(folder: Path, files: Any, answers: Sequence[Prediction]) -> dict[
     prepared = Prepared(config.dataset, config.data_dir)
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
-    prepared.prepare(download=False)
+    if not prepared.find():
+        prepared.prepare(download=False)
     wanted = {(row["split"], row["id"]): row["answer"] for row in answers}
     rows = ((split, row) for split in {split for split, _ in wanted} for row in prepared.rows(split))
     questions = {key: row["question"] for split, row in rows if wanted.get(key := (split, row["id"])) == row["answer"]}

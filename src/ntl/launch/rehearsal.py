@@ -16,7 +16,7 @@ from ntl.config.settings import quote
 from ntl.launch.plan import Run, waves
 from ntl.runs.folder import CHECKPOINTS, checkpoint_at
 from ntl.system.errors import one_line_errors
-from ntl.system.messages import logger
+from ntl.system.messages import logger, printed
 
 TRAIN_ROWS, OTHER_ROWS = 256, 2
 # What a CPU does in seconds. Tokens of a tokenizer that is trained here are short, so a question has many.
@@ -44,15 +44,14 @@ def rehearse(
         scratch = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
     place = f"output_dir={quote(literal(str(scratch.resolve())))}"
     short, errors, rates = dict[str, Run](), dict[str, str](), dict[str, float]()
-    workers = logging.getLogger("ntl.launch.workers")
-    workers.setLevel(logging.WARNING)  # of each run a line is logged here
     try:
         for run in (run for wave in waves(runs) for run in wave):
             base = f"{short[run.base].id}@{steps}" if run.base in short else run.config.base
             short[run.id] = trial = Run.of([*_words(run, steps, tiny), place, f"base={quote(base)}"])
             if trial.id not in errors:
                 started = time.monotonic()
-                errors[trial.id] = error = _try(trial, steps, launch)
+                with printed(least=logging.WARNING):  # of each run a line is logged here
+                    errors[trial.id] = error = _try(trial, steps, launch)
                 outcome = f"failed: {error}\n  log: {trial.log}" if error else "ok"
                 logger.info(f"{time.monotonic() - started:7.1f} s  {trial.id} {outcome}")
                 if not error and run.id not in {later.base for later in runs}:
@@ -60,7 +59,6 @@ def rehearse(
             if not errors[trial.id]:
                 rates[run.id] = trial.rate
     finally:
-        workers.setLevel(logging.NOTSET)
         if failed := sum(map(bool, errors.values())):
             logger.info(f"{failed} of {len(errors)} failed; what they left is in {scratch}")
         else:

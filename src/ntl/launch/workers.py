@@ -1,7 +1,6 @@
 """Runs trained as subprocesses of train.py, several at a time; or by a launcher of Hydra, for example as Slurm jobs."""
 
 import ctypes
-import logging
 import os
 import signal
 import subprocess
@@ -20,12 +19,11 @@ from ntl.config.root import Config
 from ntl.launch.plan import Run, waves
 from ntl.system.errors import Diverged, UserError, redact
 from ntl.system.machine import available_cores
-from ntl.system.messages import printed
+from ntl.system.messages import logger, printed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-logger = logging.getLogger(__name__)
 
 TRAIN = CONFIG_DIR.parent / "train.py"
 POLL_SECONDS = 0.25

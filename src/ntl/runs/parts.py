@@ -216,7 +216,7 @@ class RunParts:
         for line in lost_text(about, total, f"{named} examples"):
             logger.warning(line)
         if "excluded" in about and (split == "train" or about["excluded"] in (0, about["numbers"])):
-            logger.info(
+            logger.warning(
                 f"dataset.exclude_numbers={self.config.dataset.exclude_numbers}: it leaves {about['excluded']:,} of "
                 f"{about['numbers']:,} number tokens of the {named} answers out of the number loss."
             )

@@ -8,34 +8,38 @@ from contextlib import contextmanager
 
 from ntl.system.errors import redact
 
-logger = logging.getLogger("ntl")
+
+def _redacted(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redact(record.getMessage()), ()
+    return True
+
+
+logger = logging.getLogger("ntl")  # the only one: a filter does not see what a child logs
+logger.addFilter(_redacted)
 
 
 class _Printer(logging.Handler):
-    """Prints to a stream of ``sys`` as it then is, with secrets replaced; of several ranks, the first prints."""
+    """Prints to a stream of ``sys`` as it then is; of several ranks, the first prints."""
 
     def __init__(self, stream: str) -> None:
         super().__init__()
         self.stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        if os.environ.get("RANK", "0") == "0":
-            print(redact(record.getMessage()), file=getattr(sys, self.stream), flush=True)
+        if "MASTER_ADDR" not in os.environ or os.environ.get("RANK", "0") == "0":
+            print(record.getMessage(), file=getattr(sys, self.stream), flush=True)
 
 
 @contextmanager
-def printed(stream: str = "stdout") -> Iterator[None]:
-    """Print what the package logs, once; inside another ``printed``, that one does."""
-    if any(isinstance(handler, _Printer) for handler in logger.handlers):
-        yield
-        return
-    handler, level = _Printer(stream), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False  # Hydra's own handler would print it again
+def printed(stream: str = "stdout", least: int = logging.INFO) -> Iterator[None]:
+    """Print what the package logs, from the level ``least`` on, here and nowhere else: not where an outer one does."""
+    before = logger.handlers, logger.level, logger.propagate
+    others = [handler for handler in logger.handlers if not isinstance(handler, _Printer)]
+    logger.handlers, logger.propagate = [*others, _Printer(stream)], False  # Hydra's own handler would print it again
+    logger.setLevel(least)
+    logger.disabled = False  # logging.config disables the loggers that it does not know
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = True
+        logger.handlers, _, logger.propagate = before
+        logger.setLevel(before[1])

@@ -59,6 +59,7 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
     UserError: something that the config names is missing or does not fit. Busy: another process is working on this run.
     Diverged: the loss became NaN or infinite. KeyboardInterrupt: a signal stopped the run, after a checkpoint.
     """
+    is_first()  # UserError where a launcher's settings are left over
     settings = identity_fields(config)
     folder = Path(config.output_dir) / run_id(config, settings)
     record_path = folder / RECORD
@@ -267,7 +268,7 @@ def _scored_step(trainer: "ObjectiveTrainer") -> int:
     if not metric:
         return last
     if trainer.saves.is_over and last < trainer.args.max_steps:
-        logger.warning(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
+        logger.info(f"Stopped at step {last:,}: no better {metric} in {best.since} evaluations.")
     if best.step is None:
         logger.warning(f"trainer.best={metric}: undefined in every evaluation; the last step is scored.")
         return last
@@ -312,7 +313,7 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
     chose = config.decoding.name == "auto" and "readings" in record.model
     if not chose and missing_decodings({"extra_decodings": {"own": decoded}}, {"own": asked}):
-        logger.info(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
+        logger.warning(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
 
 
