@@ -78,12 +78,12 @@ def test_ratios_are_taken_within_a_turn() -> None:
     assert (ce, was, row["ratio"]) == ("ce", "ntl_was", 1.0)
 
 
-def test_what_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     ticks = iter([0.0, 2.0, 2.0, 2.5])
     monkeypatch.setattr(timing, "clock", lambda device: lambda: next(ticks))
     seconds, results = timing.in_turns({"slow": lambda: "a", "fast": lambda: "b"}, "cpu", 1)
     assert (seconds, results) == ({"slow": [2.0], "fast": [0.5]}, {"slow": ["a"], "fast": ["b"]})
-    assert capsys.readouterr() == ("", "turn 1/1, slow: 2.0 s\n")
+    assert caplog.messages == ["turn 1/1, slow: 2.0 s"]
 
 
 # ---- losses

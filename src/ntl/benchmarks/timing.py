@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, device_name, pick_device
+from ntl.system.messages import logger
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler's own log lines
 MIB = 1 << 20
@@ -39,17 +39,12 @@ def clock(device: str) -> Callable[[], float]:
     return timer if device == "cuda" else time.process_time
 
 
-def tell(line: str) -> None:
-    """Print a line on what takes long, beside the rows that are printed at the end."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K, list[float]], dict[K, list[Any]]]:
     """Return the seconds of each call in each turn, and what it returned.
 
     The calls rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all. The
     ``Timer`` of torch.utils.benchmark would measure one call after the other, each behind two that warm it up.
-    Calls of more than a second are told on standard error.
+    Calls of more than a second are logged.
     """
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     results: dict[K, list[Any]] = {name: [] for name in calls}
@@ -61,7 +56,7 @@ def in_turns(calls: Mapping[K, Call], device: str, rounds: int) -> tuple[dict[K,
             results[name].append(calls[name]())
             seconds[name].append(tick() - started)
             if seconds[name][-1] > 1:
-                tell(f"turn {turn + 1}/{rounds}, {name}: {seconds[name][-1]:.1f} s")
+                logger.info(f"turn {turn + 1}/{rounds}, {name}: {seconds[name][-1]:.1f} s")
     return seconds, results
 
 

@@ -60,7 +60,7 @@ def rehearse(
                 rates[run.id] = trial.rate
     finally:
         if failed := sum(map(bool, errors.values())):
-            logger.info(f"{failed} of {len(errors)} failed; what they left is in {scratch}")
+            logger.warning(f"{failed} of {len(errors)} failed; what they left is in {scratch}")
         else:
             shutil.rmtree(scratch)
     if not failed:
