@@ -129,11 +129,11 @@ def found_in(words: str, folder: Path) -> dict[str, Any]:
     about = {split: dict(parts.encoded(split).about) for split in parts.dataset.all_splits}
     examples = {
         split: [
-            {name: array.tolist() for name, array in parts.encoded(split)[index].items() if name != "documents"}
-            for index in range(count)
+            {name: array.tolist() for name, array in example.items() if name != "documents"}
+            for example in data.__getitems__(range(len(data)))
         ]
         for split in parts.dataset.all_splits
-        for count in [len(parts.encoded(split))]
+        for data in [parts.encoded(split)]
     }
     return {
         "id": run_id(config),
