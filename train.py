@@ -62,7 +62,7 @@ def task(raw: "DictConfig") -> None:
             swept[Path(config.output_dir) / run_id(config)] = overrides
         with printed():  # also in a process that a launcher starts
             train(config, overrides)
-    except (UserError, Diverged, OmegaConfBaseException) as error:
+    except (UserError, Diverged, OmegaConfBaseException, BrokenPipeError) as error:
         if is_sweep:
             raise
         failures.append(error)  # an error raised here would make Hydra print a second line
