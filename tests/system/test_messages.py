@@ -25,7 +25,8 @@ def test_commands_print_to_the_stream_that_they_name(capsys: pytest.CaptureFixtu
 def test_the_innermost_prints_and_all_is_as_before_also_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     before = (logger.handlers, logger.level, logger.propagate)
     log = StringIO()
-    with pytest.raises(RuntimeError), printed("stderr"):  # noqa: PT012
+
+    def fail() -> None:
         with redirect_stdout(log), printed():
             logger.info("into the log")
         with printed(least=logging.WARNING):
@@ -33,6 +34,9 @@ def test_the_innermost_prints_and_all_is_as_before_also_after_an_error(capsys: p
             logger.warning("enough")
         logger.info("outside again")
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), printed("stderr"):
+        fail()
     assert (log.getvalue(), capsys.readouterr()) == ("into the log\n", ("enough\n", "outside again\n"))
     assert (logger.handlers, logger.level, logger.propagate) == before
     logger.propagate = False  # a user's own choice stays

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,16 +48,6 @@ def _started(config: Config, folder: Path) -> Any:
 
 
 @pytest.fixture
-def make_tracker(tmp_path: Path, caplog) -> Callable[[], tuple[Mirror, pytest.LogCaptureFixture]]:
-    """A mirror that has started, and what collects its warnings."""
-
-    def make() -> tuple[Mirror, pytest.LogCaptureFixture]:
-        return _started(compose(["tracking=wandb"]), tmp_path), caplog
-
-    return make
-
-
-@pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """In place of the client, without a key."""
     client = MagicMock(**{"login.return_value": False})
@@ -67,7 +56,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
 
 
 @pytest.mark.parametrize("at", ["import", "init", "log", "finish", ""])
-def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, wandb, make_tracker, monkeypatch) -> None:
+def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, wandb, tmp_path: Path, caplog, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = wandb.init.return_value
     if at == "import":
@@ -75,12 +64,12 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, wandb, make_tr
     elif at:
         error = ConnectionError("no route to the service\nand a second line")
         (wandb if at == "init" else run).configure_mock(**{f"{at}.side_effect": error})
-    tracker, said = make_tracker()
+    tracker = _started(compose(["tracking=wandb"]), tmp_path)
     for step in (1, 2):
         tracker.log({"step": step, "loss": 1.0})
     tracker.finish({"test/mae": 1.0})
-    assert len(said.messages) == (1 if at else 0)
-    assert all("W&B failed" in line and "\n" not in line for line in said.messages)
+    assert len(caplog.messages) == (1 if at else 0)
+    assert all("W&B failed" in line and "\n" not in line for line in caplog.messages)
     assert run.log.call_count == {"log": 1, "finish": 2, "": 2}.get(at, 0)
 
 
@@ -97,16 +86,16 @@ def test_offline_without_a_key_and_never_a_prompt(wandb, tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_client_offline(tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(record, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client
     left = tmp_path / "wandb" / f"offline-run-20260101_000000-{tmp_path.name}"  # by a process that was interrupted
     left.mkdir(parents=True)
     (left / "run.wandb").write_bytes(b"the first steps")
-    tracker, said = make_tracker()
+    tracker = _started(compose(["tracking=wandb"]), tmp_path)
     tracker.log({"step": 1, "loss": 0.25, "eval_ce": 0.5})
     tracker.finish({"interpolate/mae": 1.0})
-    assert said.messages == []
+    assert caplog.messages == []
     (written,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     deadline = time.monotonic() + 120  # the client's own process writes, and may end after finish() has returned
     while b"interpolate/mae" not in written.read_bytes() and time.monotonic() < deadline:

@@ -17,7 +17,8 @@ import pyarrow
 from tokenizers import Tokenizer
 from torch.utils.data import Subset
 
-from ntl.data.chat import Chat
+from ntl.data.chat import Chat, Texts
+from ntl.data.collate import EncodedExample
 from ntl.data.weights import TokenTexts, matched, of_parts
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
@@ -36,8 +37,6 @@ LOST = (
     ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
     ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
 )
-Texts = Mapping[str, Any]
-Example = dict[str, np.ndarray]
 
 
 class EncodedDataset:
@@ -158,7 +157,7 @@ def encode_dataset(
     return make_once(folder, find, write, "write token ids to")
 
 
-def encode_rows(rows: Sequence[Texts], tokenizer: Any, **settings: Any) -> tuple[list[Example], list[str]]:
+def encode_rows(rows: Sequence[Texts], tokenizer: Any, **settings: Any) -> tuple[list[EncodedExample], list[str]]:
     """A few rows, in memory: examples as an ``EncodedDataset`` has them, and lines on text that is lost.
 
     ``settings`` are as in ``Encoder``.

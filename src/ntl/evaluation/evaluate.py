@@ -148,7 +148,7 @@ def _questions(folder: Path, files: Any, answers: Sequence[Prediction]) -> dict[
     prepared = Prepared(config.dataset, config.data_dir)
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
-    if not prepared.find():
+    if not prepared.find():  # else what training told of it would be told again
         prepared.prepare(download=False)
     wanted = {(row["split"], row["id"]): row["answer"] for row in answers}
     rows = ((split, row) for split in {split for split, _ in wanted} for row in prepared.rows(split))

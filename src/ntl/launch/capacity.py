@@ -315,25 +315,25 @@ def price(config: Config, gpu: Gpu) -> Price:
     return replace(cost, state=cost.state / devices, devices=devices)
 
 
-def remedy(found: Price, config: Config, gpu: Gpu) -> str:
+def remedy(cost: Price, config: Config, gpu: Gpu) -> str:
     """Return the settings that make a run fit which does not; empty for one that fits."""
-    room, longest = USED * gpu.memory * GIB, found.lengths.read + found.lengths.written
-    if found.planned <= room:
+    room, longest = USED * gpu.memory * GIB, cost.lengths.read + cost.lengths.written
+    if cost.planned <= room:
         return ""
     fitting = []
-    for checkpointing in sorted({found.checkpointing, True}):
-        sizes = [found.total(rows, checkpointing) for rows in range(1, found.rows + 1)]
+    for checkpointing in sorted({cost.checkpointing, True}):
+        sizes = [cost.total(rows, checkpointing) for rows in range(1, cost.rows + 1)]
         if rows := sum(size <= room for size in sizes):
-            words = ["trainer.gradient_checkpointing=true"] if checkpointing and not found.checkpointing else []
-            words += [f"trainer.max_tokens_per_batch={rows * longest}"] if rows < found.rows else []
+            words = ["trainer.gradient_checkpointing=true"] if checkpointing and not cost.checkpointing else []
+            words += [f"trainer.max_tokens_per_batch={rows * longest}"] if rows < cost.rows else []
             fitting.append(f"{' '.join(words)} ({sizes[rows - 1] / GIB:.1f})")
     if fitting:
         return "; or ".join(fitting)
-    least = found.total(1, checkpointing=True) - found.state
+    least = cost.total(1, checkpointing=True) - cost.state
     if least < room:
-        devices = math.ceil(found.state / (room - least))
+        devices = math.ceil(cost.state / (room - least))
         fitting.append(f"trainer=fsdp trainer.gradient_checkpointing=true on {devices} devices, one example each")
-    if (frozen := least + 4.2 * found.traces[0].parameters) < room and not config.model.lora.rank:
+    if (frozen := least + 4.2 * cost.traces[0].parameters) < room and not config.model.lora.rank:
         tokens = f"trainer.max_tokens_per_batch={longest}"
         fitting.append(f"model.lora.rank=16 trainer.gradient_checkpointing=true {tokens} ({frozen / GIB:.1f})")
     return "; or ".join(fitting) or "nothing known here; take a smaller model or shorter examples"
@@ -343,7 +343,7 @@ def capacity(configs: Sequence[Config], gpu: str, rates: Sequence[float | None] 
     """Return a table of what runs take, one line for each price, and the settings that make a run fit.
 
     ``rates``: the optimizer steps a second that each run had here, None for one that was not measured; then the hours
-    that follow stand beside the cost. UserError: the GPU is not in the table.
+    that follow stand beside the estimate. UserError: the GPU is not in the table.
     """
     if gpu not in GPUS:
         raise UserError(f"--gpu {gpu}: unknown; choose from {', '.join(GPUS)}.{nearest(gpu, GPUS)}")

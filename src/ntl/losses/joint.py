@@ -141,15 +141,15 @@ def summed(
     vocab: NumberVocabulary,
     ignore_index: int,
     weights: Tensor | None = None,
-    each: bool = False,
+    per_position: bool = False,
     is_base: bool = False,
 ) -> Tensor:
-    """Return the sum of a loss times the weights (...) of its positions, (); with ``each`` its summands, (...)."""
+    """Return the sum of a loss times the weights (...) of its positions, (); its summands, (...), ``per_position``."""
     call = partial(loss, inputs, labels, vocab, ignore_index=ignore_index)
-    if weights is None and not each:
+    if weights is None and not per_position:
         return call(reduction="sum")
     losses = weighted(call(reduction="none"), weights)
-    if each:
+    if per_position:
         return losses
     # In the order of a sum without weights, so that weights of 1 change no bit.
     if keeps_shapes(labels):

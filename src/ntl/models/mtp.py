@@ -260,7 +260,7 @@ def _stored(source: str) -> Stored:
     folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
     stored: Stored = {}
     if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)):
-        for path in (path for path in weight_files(folder) if path.suffix == ".safetensors"):
+        for path in filter(lambda path: path.suffix == ".safetensors", weight_files(folder)):
             with safe_open(path, framework="pt") as file:
                 names = [name for name in file.keys() if name.startswith(PARALLEL) or ".mtp." in f".{name}"]  # noqa: SIM118
                 stored |= {name: file.get_tensor(name) for name in names}

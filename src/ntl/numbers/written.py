@@ -103,16 +103,16 @@ def _is_unit(text: str) -> bool:
 _BEGIN = ("Lu", "Ll", "Lt", "Lm", "Lo", "Sc", "So")
 
 
-def value_of(found: re.Match[str], mark: str = POINT) -> tuple[str, Decimal] | None:
+def value_of(match: re.Match[str], mark: str = POINT) -> tuple[str, Decimal] | None:
     """The numeral of a match of RUN and EXPONENT, empty with an exponent, and its value; None for no number."""
-    if (digits := _DIGITS[mark].fullmatch(found["run"])) is None:
+    if (digits := _DIGITS[mark].fullmatch(match["run"])) is None:
         return None
     whole, fraction = re.sub(r"[^0-9]", "", digits["whole"] or ""), digits["fraction"] or ""
     numeral = f"{whole or '0'}.{fraction}" if fraction else whole
-    power = found["power"] or (found["raised"] or "").translate(_RAISED)
-    exponent = found["exponent"] or power
+    power = match["power"] or (match["raised"] or "").translate(_RAISED)
+    exponent = match["exponent"] or power
     try:
-        is_power = power and not found["times"]
+        is_power = power and not match["times"]
         text = str(EXACT.power(Decimal(numeral), Decimal(power[:9]))) if is_power else f"{numeral}e{exponent or 0}"
     except DecimalException:
         return None

@@ -138,10 +138,10 @@ class MultiTokenPrediction(NextToken):
 
         return loss, joints
 
-    def joined(self, total: Tensor, found: dict[int, JointLoss]) -> JointLoss:
+    def joined(self, total: Tensor, losses: dict[int, JointLoss]) -> JointLoss:
         """Return the total with the terms of all heads."""
-        of_heads = tuple(head for index in range(self.num_heads) for head in found[index].heads)
-        return found[0]._replace(total=total, heads=of_heads)
+        of_heads = tuple(head for index in range(self.num_heads) for head in losses[index].heads)
+        return losses[0]._replace(total=total, heads=of_heads)
 
     def count(self, labels: Tensor, loss_weights: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return how many labels CE and NTL count at each head, or the sums of their weights, (H, 2)."""

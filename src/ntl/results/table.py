@@ -147,12 +147,12 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
 # ---- comparisons
 
 
-def effect_line(found: Effect, base: Row, row: Row, primary: bool) -> Line:
+def effect_line(gap: Effect, base: Row, row: Row, primary: bool) -> Line:
     """A line of the CSV on the effect of a row over a base."""
-    names = {"group": row.spec.group, "row": row.spec.label, "against": base.spec.label, "metric": found.column.metric}
-    measure = "log ratio" if found.ratio else "difference"
-    about = {"kind": "difference", **names, "measure": measure, "primary": primary, "text": found.text}
-    return about | {"n": found.summary.n} | asdict(found.summary)
+    names = {"group": row.spec.group, "row": row.spec.label, "against": base.spec.label, "metric": gap.column.metric}
+    measure = "log ratio" if gap.ratio else "difference"
+    about = {"kind": "difference", **names, "measure": measure, "primary": primary, "text": gap.text}
+    return about | {"n": gap.summary.n} | asdict(gap.summary)
 
 
 def differences(
@@ -196,7 +196,7 @@ def read_by(label: str, metric: str) -> str:
 
 
 def outcome_of(
-    found: Effect, gate: ColumnSpec, groups: Sequence[Mapping[str, Row]], more: Heuristics, says_better: bool = True
+    gap: Effect, gate: ColumnSpec, groups: Sequence[Mapping[str, Row]], more: Heuristics, says_better: bool = True
 ) -> tuple[Outcome, str]:
     """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
 
@@ -204,7 +204,7 @@ def outcome_of(
     have to beat them, in the column ``gate`` or, where none is scored there, in the first that ``more`` is scored in:
     an arm that learns nothing is a result. Two seeds have no interval.
     """
-    if 0 < found.summary.n < 3:
+    if 0 < gap.summary.n < 3:
         return Outcome.not_run, ""
     constants = {row.spec.label: row.scores(gate.metric) for row in groups[0].values() if row.is_heuristic}
     known = [(name, value) for name, values in constants.items() for value in values.values() if value is not None]
@@ -216,7 +216,7 @@ def outcome_of(
     baselines = [row for rows in groups for row in rows.values() if row.spec.role is Role.baseline]
     base = [by_seed(gate.metric, row.records) for row in baselines]
     if best is None or not base or beats(gate, base, best[1]):
-        return found.outcome(says_better), ""
+        return gap.outcome(says_better), ""
     return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
 
 

@@ -143,12 +143,7 @@ def scratch(target: Path) -> Iterator[Path]:
             yield Path(part)
 
 
-def make_once(
-    target: Path,
-    find: Callable[[], Made | None],
-    write: Callable[[Path], None],
-    action: str,
-) -> Made:
+def make_once(target: Path, find: Callable[[], Made | None], write: Callable[[Path], None], action: str) -> Made:
     """What ``find`` finds; if that is nothing, after ``write`` filled a new folder that became ``target``.
 
     The folder takes its name when it is whole, and of two processes the second waits. UserError, "cannot ``action``",

@@ -33,13 +33,13 @@ class _Printer(logging.Handler):
 @contextmanager
 def printed(stream: str = "stdout", least: int = logging.INFO) -> Iterator[None]:
     """Print what the package logs, from the level ``least`` on, here and nowhere else: not where an outer one does."""
-    before = logger.handlers, logger.level, logger.propagate
-    others = [handler for handler in logger.handlers if not isinstance(handler, _Printer)]
+    handlers, level, propagate = logger.handlers, logger.level, logger.propagate
+    others = [handler for handler in handlers if not isinstance(handler, _Printer)]
     logger.handlers, logger.propagate = [*others, _Printer(stream)], False  # Hydra's own handler would print it again
     logger.setLevel(least)
     logger.disabled = False  # logging.config disables the loggers that it does not know
     try:
         yield
     finally:
-        logger.handlers, _, logger.propagate = before
-        logger.setLevel(before[1])
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

@@ -325,8 +325,9 @@ def draw_all(records: Sequence[RunRecord], results: Path, folder: Path) -> list[
         try:
             with draw.style(), one_line_errors("draw into", folder):
                 figure, words = FIGURES[files[0].partition(".")[0]](source)
-                page += "## " + (section := section.format(**words))
-                draw.set_title(figure, section.partition("\n")[0].removeprefix(name)[2:])
+                section = section.format(**words)
+                page += f"## {section}"
+                draw.set_title(figure, section.partition("\n")[0].partition(": ")[2])
                 paths += [draw.write(figure, folder / file) for file in files]
         except draw.NoRuns:
             missing += f"- {name}\n"
