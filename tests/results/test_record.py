@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import os
-import zlib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from rows import record as small_record
 
 from ntl.config import UserError
 from ntl.results import RunRecord, load_records, pack_bits, read_record, thin_curve, unpack_bits, write_record
-from ntl.results.record import SCHEMA, dumps, pack_errors, read_records, to_json
+from ntl.results.record import SCHEMA, dumps, pack_errors, read_records, to_json, unpack_errors
 
 GOOD = {"schema": SCHEMA, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
 
@@ -142,18 +141,10 @@ def test_how_long_it_takes_until_a_curve_is_below_a_value() -> None:
         assert not small_record().has(metric)
 
 
-def unpacked(text: str) -> list[float]:
-    """The errors that `pack_errors` has packed; the project itself only writes them."""
-    count, *planes = text.split(":")
-    raw = b"".join(zlib.decompress(base64.b85decode(plane), -15) for plane in planes)
-    halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, int(count)).T.copy().view("<u2").reshape(-1)
-    return (halves.astype(np.uint32) << 16).view(np.float32).tolist()
-
-
 @given(st.lists(st.one_of(st.floats(0, 1e30), st.integers(0, 256).map(float), st.just(math.nan)), max_size=40))
 def test_errors_come_back(errors: list[float]) -> None:
     """Integers up to 256 are exact, others within a 256th; NaN is an answer without a number."""
-    for one, other in zip(unpacked(pack_errors(np.array(errors))), errors, strict=True):
+    for one, other in zip(unpack_errors(pack_errors(np.array(errors))).tolist(), errors, strict=True):
         assert math.isnan(one) if math.isnan(other) else one == pytest.approx(other, rel=1 / 256, abs=1e-37)
         assert one == other or other not in range(257)
 

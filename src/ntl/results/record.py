@@ -302,6 +302,14 @@ def unpack_bits(text: str, count: int) -> np.ndarray:
     return np.unpackbits(bits, count=count).astype(bool)
 
 
+def unpack_errors(text: str) -> np.ndarray:
+    """The ``(N,)`` errors of :func:`pack_errors`, as float32."""
+    size, *planes = text.split(":")
+    raw = np.frombuffer(b"".join(zlib.decompress(base64.b85decode(plane), -15) for plane in planes), np.uint8)
+    bits = np.ascontiguousarray(raw.reshape(2, int(size)).T).view("<u2").ravel()
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def thin_curve(points: Sequence[Sequence[float]]) -> list[list[float]]:
     """At most `CURVE_POINTS` of the ``[step, value]`` points, evenly spread, with the first and the last."""
     if len(points) <= CURVE_POINTS:

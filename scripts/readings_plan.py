@@ -1,0 +1,188 @@
+"""What the plan of 2026-11-29 names second (results/log/2026-11.md), from run records: python scripts/readings_plan.py.
+
+Tables A and D are `readings` and `stages`, B and C the two blocks of `readings_real`. Effects are as in the tables.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ntl.config.cli import Parser, report
+from ntl.config.folders import RESULTS
+from ntl.results.effects import Effect, Seeds, effect, summarize
+from ntl.results.match import by_seed, plan_block, row_records
+from ntl.results.record import RunRecord, check_folders, load_records, unpack_errors
+from ntl.results.spec import ColumnSpec, table_spec
+from ntl.results.table import build_table
+
+CE, NTL = "CE", "NTL-WAS, λ = 0.3"
+DOSES = {"0.1": "NTL-WAS, λ = 0.1", "0.3": NTL, "1.0": "NTL-WAS, λ = 1.0"}
+MIDDLE = "noise 6, 4,000 rows"
+NOISY = ("noise 6, 500 rows", MIDDLE, "noise 12, 500 rows", "noise 12, 4,000 rows")
+STAGES = ("from nothing", "from 4,000 steps of CE")
+READINGS = ("", "@digit_median", "@median", "@expectation")
+TRUTH, LOG_APE = "test/rmse_truth", "interpolate/log_ape"
+RESAMPLES = 10_000
+Runs = Mapping[int, RunRecord]  # by seed
+Arms = Mapping[tuple[str, str], Runs]  # (group, label) -> runs
+
+
+def arms_of(table: str, scale: str, records: Sequence[RunRecord], block: int = 0) -> Arms:
+    """The runs of each row of a block."""
+    rows = plan_block(table_spec(table).blocks[block], scale)
+    return {(row.spec.group, row.spec.label): row_records(row, records) for row in rows if row.overrides}
+
+
+def chosen(validation: str, test: str, runs: Runs) -> Seeds:
+    """Of each run the test error by the reading with the least ``validation`` error, of equal ones the first."""
+
+    def error(run: RunRecord, reading: str) -> float:
+        value = run.value(validation + reading)
+        return math.inf if value is None else value
+
+    there = {seed: [r for r in READINGS if run.has(validation + r)] for seed, run in runs.items()}
+    return {seed: run.value(test + min(there[seed], key=partial(error, run))) for seed, run in runs.items()}
+
+
+def share_explained(by_loss: np.ndarray, by_reading: np.ndarray) -> tuple[float, float, float]:
+    """Mean gain of a reading over mean gain of a loss, (n,) each over seeds, with the ends of its 95% interval.
+
+    The interval is of percentiles, over ``RESAMPLES`` resamples of seeds.
+    """
+    rows = np.random.default_rng(0).integers(len(by_loss), size=(RESAMPLES, len(by_loss)))
+    low, high = np.percentile(by_reading[rows].mean(1) / by_loss[rows].mean(1), [2.5, 97.5])
+    return float(by_reading.mean() / by_loss.mean()), float(low), float(high)
+
+
+def same_in_all_cells(differences: np.ndarray) -> tuple[float, float]:
+    """F and p of cells within seeds, of differences (n, k) of n seeds in k cells, one for each."""
+    from scipy.special import fdtrc
+
+    (n, k), of_cells, of_seeds = differences.shape, differences.mean(0), differences.mean(1, keepdims=True)
+    rest = differences - of_cells - of_seeds + differences.mean()
+    f = n * of_cells.var(ddof=1) / ((rest**2).sum() / ((n - 1) * (k - 1)))
+    return float(f), float(fdtrc(k - 1, (n - 1) * (k - 1), f))
+
+
+def resampled(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> tuple[float, float, float]:
+    """Mean error of ``second`` less ``first``, with its 95% interval; both have the errors (rows,) of each seed.
+
+    The interval is of percentiles, over ``RESAMPLES`` resamples of seeds and, within them, of rows. NaN is no error.
+    """
+    generator, means = np.random.default_rng(0), np.empty(RESAMPLES)
+    for at in range(RESAMPLES):
+        gaps = []
+        for seed in generator.integers(len(first), size=len(first)):
+            rows = generator.integers(len(first[seed]), size=len(first[seed]))
+            gaps.append(np.nanmean(second[seed][rows]) - np.nanmean(first[seed][rows]))
+        means[at] = np.mean(gaps)
+    gap = np.mean([np.nanmean(b) - np.nanmean(a) for a, b in zip(first, second, strict=True)])
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(gap), float(low), float(high)
+
+
+def _said(what: str, gap: Effect | None) -> str:
+    return f"- {what}: {gap.text if gap else 'no run of a common seed'}"
+
+
+def _gap(base: Runs, other: Runs, metric: str, base_reading: str = "", reading: str = "") -> Effect | None:
+    column = ColumnSpec(metric + reading)
+    return effect(column, [by_seed(metric + base_reading, base)], [by_seed(metric + reading, other)])
+
+
+def _best(pairs: Sequence[tuple[Runs, Runs]], validation: str, test: str) -> str:
+    base, other = ([chosen(validation, test, runs) for runs in side] for side in zip(*pairs, strict=True))
+    gap = effect(ColumnSpec(test), base, other)
+    return _said(f"{NTL} against {CE}, each by the reading that validation chooses", gap)
+
+
+def readings(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Table A."""
+    arms, table = arms_of("readings", "tiny", records), build_table("readings", records, "tiny")
+    seeds = sorted(set.intersection(*(set(arms[group, label]) for group in NOISY for label in (CE, NTL))))
+
+    def logs(label: str, reading: str, groups: Sequence[str] = NOISY) -> np.ndarray:
+        runs = [arms[group, label] for group in groups]
+        values = [[of[seed].value(TRUTH + reading) for of in runs] for seed in seeds]
+        return np.log(np.array(values, dtype=float))  # (seeds, cells)
+
+    yield f"- primary: {table.finding}"
+    if len(seeds) < 3:
+        return
+    of_doses = [(f"{MIDDLE}, λ = {dose}", label, [MIDDLE]) for dose, label in DOSES.items()]
+    for what, label, groups in (("the four cells with noise", NTL, NOISY), *of_doses):
+        greedy = logs(CE, "", groups)
+        gains = (greedy - other for other in (logs(label, "", groups), logs(CE, "@digit_median", groups)))
+        yield f"- {what}: {_shared(*(gain.mean(1) for gain in gains))}"
+    f, p = same_in_all_cells(logs(NTL, "") - logs(CE, "@digit_median"))
+    yield f"- the primary difference in the four cells: F = {f:.2f}, p = {p:.2g}"
+    for group in dict.fromkeys(group for group, _ in arms):
+        base, other = arms[group, CE], arms[group, NTL]
+        yield _said(f"{group}, {NTL} greedily against {CE} greedily", _gap(base, other, TRUTH))
+        yield _said(f"{group}, {NTL} greedily against {CE} by digit median", _gap(base, other, TRUTH, "@digit_median"))
+        yield f"{_best([(base, other)], 'validation/rmse', TRUTH)}, {group}"
+    yield _best([(arms[group, CE], arms[group, NTL]) for group in NOISY], "validation/rmse", TRUTH)
+
+
+def _shared(by_loss: np.ndarray, by_reading: np.ndarray) -> str:
+    gain = summarize(by_loss.tolist())
+    if gain.low is None or gain.low <= 0:
+        return "no greedy gain of NTL-WAS is shown, so that there is no share of it"
+    share = "{:.2f} [{:.2f}, {:.2f}]".format(*share_explained(by_loss, by_reading))
+    return f"the digit median explains {share} of NTL-WAS's greedy gain"
+
+
+def products(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Table B."""
+    arms = arms_of("readings_real", "real", records)
+    base, other = arms["", CE], arms["", NTL]
+    yield f"- primary: {build_table('readings_real', records, 'real').finding}"
+    yield _said(f"{CE} by digit median against {CE} greedily", _gap(base, base, LOG_APE, "", "@digit_median"))
+    exact = "interpolate/accuracy"
+    yield _said(f"exact answers, {CE} by digit median against greedily", _gap(base, base, exact, "", "@digit_median"))
+    yield _said(f"exact answers, {NTL} against {CE}, greedily", _gap(base, other, exact))
+    yield _said(f"bits of the right answer, {NTL} against {CE}", _gap(base, other, "interpolate/bits"))
+    yield _best([(base, other)], "validation/log_ape", LOG_APE)
+
+
+def melting_points(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Table C."""
+    arms = arms_of("readings_real", "real", records, block=1)
+    for label in (CE, NTL):
+        runs = arms["", label]
+        for reading in READINGS[1:] if len(runs) > 2 else ():
+            sides = ([unpack_errors(run.errors[f"test{at}"]) for run in runs.values()] for at in ("", reading))
+            gap = "{:+.2f} [{:+.2f}, {:+.2f}] K".format(*resampled(*sides))
+            yield f"- {label}, MAE by {reading[1:].replace('_', ' ')} less greedily: {gap}, n = {len(runs)}"
+    yield _best([(arms["", CE], arms["", NTL])], "validation/mae", "test/mae")
+
+
+def stages(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Table D."""
+    arms = arms_of("stages", "tiny", records)
+    yield f"- primary: {build_table('stages', records, 'tiny').finding}"
+    for stage in STAGES:
+        base, other = arms[stage, CE], arms[stage, NTL]
+        for reading in READINGS[:2]:
+            way = reading[1:].replace("_", " ") or "greedily"
+            gap = _gap(base, other, LOG_APE, reading, reading)
+            yield _said(f"{stage}, both {'by ' * bool(reading)}{way}, {NTL} against {CE}", gap)
+        yield f"{_best([(base, other)], 'validation/log_ape', LOG_APE)}, {stage}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a section for each table. UserError: a folder that does not exist."""
+    parser = Parser(description=__doc__)
+    default = [RESULTS / "runs"]
+    parser.add_argument("--records", type=Path, nargs="+", metavar="DIR", default=default, help="default: results/runs")
+    records = load_records(check_folders(parser.parse_args(argv).records))
+    for name, part in (("A", readings), ("B", products), ("C", melting_points), ("D", stages)):
+        print(f"**{name}**", "", *part(records), "", sep="\n")
+
+
+if __name__ == "__main__":
+    sys.exit(report(main, extra="report"))
