@@ -15,14 +15,19 @@ from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
 from ntl.results.match import Row, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import escape, line
-from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, column_of
+from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, ColumnSpec, column_of
 from ntl.results.table import Table, model_name, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds. The distribution of complete numbers is read by its mean or median, "
-    "or each digit's by its median."
+    "Errors, less is better: means over n seeds; APE is the absolute percentage error. The distribution of complete "
+    "numbers is read by its mean or median, or each digit's by its median."
+)
+PICTURE = (
+    "![CE and NTL-WAS, read greedily and by their distributions](results/figures/squares.png)\n\n"
+    "*Errors relative to CE read greedily, with 95% intervals, paired by seed; in the bars the means over n seeds. "
+    "APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
@@ -245,10 +250,9 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     spec = specs.load_verdicts()
-    verdicts = judge(spec, tables, records)
-    square = squares(spec.squares, tables)
+    verdicts, square = judge(spec, tables, records), squares(spec.squares, tables)
     advice = [f"- {text}" for text in learnt(spec.advice, verdicts, complete=False)]
-    section = "\n".join([*advice, "", *square, "", SQUARES_ARE])
+    section = "\n".join([*advice, "", PICTURE])
     return {
         folder / "README.md": results_page(verdicts, learnt(spec.learnt, verdicts), square, tables),
         folder / "EVIDENCE.md": evidence_page(verdicts),
@@ -264,22 +268,28 @@ def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list
     )
     lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
     for spec in wanted:
-        where, metrics = f"{VERDICTS}: squares: {spec.task}", (spec.metric, f"{spec.metric}@{spec.reading}")
-        of_table = [table for table in tables if (table.spec.name, table.scale) == (spec.table, spec.scale)]
-        blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[spec.block]]
-        if not blocks:
-            raise UserError(f"{where}: there is no such table, scale and block")
-        (block,), (greedy, read) = blocks, (column_of(blocks[0].spec, metric, where).metric for metric in metrics)
-        (rows,) = rows_by_label([spec.group], block.spec, spec.scale, block.rows)
-        rows |= {row.spec.constant: row for row in block.rows if row.spec.constant}
+        rows, (greedy, read) = square_of(spec, tables)
         cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
-        means = [rows[label].summary(metric).mean if label in rows else None for label, metric in cells]
+        means = [rows[label].summary(column.metric).mean if label in rows else None for label, column in cells]
         n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(spec.reading, spec.reading)
         counts = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
         more = [f" (n = {count})" * (count != n) for count in counts]  # a row may have fewer seeds
         shown = ["" if mean is None else f"{mean:#.3g}{fewer}" for mean, fewer in zip(means, more, strict=True)]
         lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *shown]))
     return lines
+
+
+def square_of(spec: specs.SquareSpec, tables: Sequence[Table]) -> tuple[dict[str, Row], tuple[ColumnSpec, ColumnSpec]]:
+    """The rows of a task by their labels, ridge's by its constant, and the column of each of the two readings."""
+    where = f"{VERDICTS}: squares: {spec.task}"
+    of_table = [table for table in tables if (table.spec.name, table.scale) == (spec.table, spec.scale)]
+    blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[spec.block]]
+    if not blocks:
+        raise UserError(f"{where}: there is no such table, scale and block")
+    (rows,) = rows_by_label([spec.group], blocks[0].spec, spec.scale, blocks[0].rows)
+    rows |= {row.spec.constant: row for row in blocks[0].rows if row.spec.constant}
+    greedy, read = (column_of(blocks[0].spec, spec.metric + at, where) for at in ("", f"@{spec.reading}"))
+    return rows, (greedy, read)
 
 
 def results_page(

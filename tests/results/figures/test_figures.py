@@ -43,7 +43,7 @@ def test_the_page_names_what_was_not_drawn(tmp_path: Path) -> None:
     assert page.count("\n## ") == page.count("\n![") == 4
     assert "logits 8 × 64 × 32,128 in float32 (63 MiB)" in page
     assert "\n- Figure 4\n" in missing
-    assert missing.count("\n- ") == 7
+    assert missing.count("\n- ") == 8
 
 
 def test_only_the_runs_of_the_rows(tiny_record) -> None:

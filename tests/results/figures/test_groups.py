@@ -1,6 +1,8 @@
 """Figures A1, A2, A4 and that of depths, of groups of records by hand."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,11 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.results.figures.draw import NoRuns
+from ntl.config.folders import RESULTS
+from ntl.results.figures.draw import NoRuns, Source
+from ntl.results.figures.functions import squares
+from ntl.results.spec import SquareSpec, VerdictsSpec
+from ntl.results.table import build_table
 
 
 def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -> None:
@@ -31,6 +37,32 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, points) -
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
     # Of rounding 50 and not 30%, of the other modules the same.
     assert words == {"seeds": "1 to 3 seeds", "modules": 3, "more": 1, "less": 0, "most": "90"}
+
+
+def test_losses_by_readings_are_relative_to_ce_read_greedily(make_record) -> None:
+    """The geometric mean of each seed's ratio, its t interval, and the mean error itself."""
+    source, metrics = Source([], RESULTS), ("test/rmse_truth", "test/rmse_truth@expectation")
+    values = {"ce": [(2.0, 1.0), (4.0, 2.0), (8.0, 4.0)], "ntl_was": [(2.0, 3.0), (8.0, 3.0), (8.0, 3.0)]}
+    records = [
+        make_record(loss, seed, dict(zip(metrics, of, strict=True)))
+        for loss, rows in values.items()
+        for seed, of in enumerate(rows, 1)
+    ]
+    task = SquareSpec("noise, GPT-2, RMSE", "quickstart", "tiny", "test/rmse_truth", "expectation")
+    vars(source)["spec"] = VerdictsSpec([], [task, replace(task, block=1, metric="interpolate/accuracy")], [], [])
+    with pytest.raises(NoRuns):
+        squares(source)
+    vars(source)["tables"] = [build_table("quickstart", records)]
+    figure, _ = squares(source)
+    panel, empty, _ = figure.axes
+    assert (panel.get_visible(), empty.get_visible(), panel.get_title()) == (True, False, "noise\nGPT-2, n = 3")
+    assert [bar.get_height() for bar in panel.patches] == pytest.approx(
+        [100, 50, 100 * 2 ** (1 / 3), 100 * 27 ** (1 / 3) / 4]
+    )
+    assert [text.get_text() for text in panel.texts] == ["4.67", "2.33", "6.00", "3.00"]
+    ends = [line.get_segments()[0][:, 1] for line in panel.collections]
+    half = 4.302653 * math.log(2) / 3  # of t with 2 degrees of freedom; ratios 1, 2 and 1 have the sd ln 2 / sqrt 3
+    np.testing.assert_allclose(ends[1], 100 * 2 ** (1 / 3) * np.exp([-half, half]), rtol=1e-6)
 
 
 def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw) -> None:

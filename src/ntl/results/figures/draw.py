@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -22,8 +23,8 @@ from ntl.config.folders import CONFIG_DIR, read_yaml
 from ntl.results.match import plan_block, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
-from ntl.results.spec import SPLITS, load_verdicts, table_spec
-from ntl.results.table import build_table
+from ntl.results.spec import SPLITS, VerdictsSpec, load_verdicts, table_spec
+from ntl.results.table import Table, build_table
 from ntl.results.verdicts import Verdict, judge
 from ntl.system.errors import one_line_errors
 from ntl.system.files import atomic_writer
@@ -57,12 +58,21 @@ class Source:
     results: Path
 
     @cached_property
+    def spec(self) -> VerdictsSpec:
+        return load_verdicts()
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        """Of all claims and squares, at the scales that ran."""
+        ran_at = {record.config.get("scale", {}).get("name") for record in self.records}
+        names = {part.table for part in (*chain(*(claim.cells for claim in self.spec.claims)), *self.spec.squares)}
+        specs = [*map(table_spec, sorted(names - {""}))]
+        return [build_table(spec, self.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
+
+    @cached_property
     def verdicts(self) -> list[Verdict]:
         """On all claims, by the tables at the scales that ran."""
-        spec, ran_at = load_verdicts(), {record.config.get("scale", {}).get("name") for record in self.records}
-        specs = [*map(table_spec, sorted({cell.table for claim in spec.claims for cell in claim.cells} - {""}))]
-        tables = [build_table(spec, self.records, scale) for spec in specs for scale in spec.scales if scale in ran_at]
-        return judge(spec, tables, self.records, self.results / "benchmarks")
+        return judge(self.spec, self.tables, self.records, self.results / "benchmarks")
 
     def runs(self, table: str, scale: str, labels: Sequence[str] = THREE, block: int = 0, group: str = "") -> Runs:
         """Of the rows with these labels, in this order. NoRuns: none has a record. KeyError: there is no such row."""

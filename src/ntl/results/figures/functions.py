@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from operator import gt, lt
 from pathlib import Path
 from statistics import median_high
@@ -16,13 +17,13 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
 from ntl.config.folders import CONFIG_DIR, read_yaml
-from ntl.results.effects import Outcome
+from ntl.results.effects import Outcome, effect
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
 from ntl.results.record import RunRecord
 from ntl.results.render import seeds_text
 from ntl.results.spec import BAND, SPLITS, Whose
-from ntl.results.verdicts import Cell
+from ntl.results.verdicts import LOSSES, READ_BY, Cell, square_of
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
@@ -271,6 +272,41 @@ def gains(source: Source, whose: Whose) -> Drawn:
     return figure, {"left": str(left)}
 
 
+def squares(source: Source) -> Drawn:
+    """A panel for each task, a bar for each loss and reading: the error, relative to CE read greedily within a seed."""
+    ran = {(table.spec.name, table.scale) for table in source.tables}
+    wanted = [task for task in source.spec.squares if (task.table, task.scale) in ran]
+    squared = [(task, *square_of(task, source.tables)) for task in wanted]
+    tasks = [(task, rows, columns) for task, rows, columns in squared if rows[LOSSES[0]].records]
+    if not tasks:
+        raise draw.NoRuns
+    figure, axes = panels(PAGE, 2.2 * math.ceil(len(tasks) / 3), 3, math.ceil(len(tasks) / 3), sharey=True)
+    for panel, (spec, rows, columns) in zip(axes, tasks, strict=False):
+        greedy = rows[LOSSES[0]].scores(columns[0].metric)
+        for at, (label, column) in enumerate(product(LOSSES, columns)):
+            gap, name = effect(column, [greedy], [rows[label].scores(column.metric)]), label.partition(",")[0]
+            if gap is None or gap.summary.mean is None:
+                continue
+            height, colour = 100 * math.exp(gap.summary.mean), LOOKS["ce" if label == LOSSES[0] else "ntl_was"].colour
+            panel.bar(at, height, 0.8, color=colour, alpha=0.6, label=name if column is columns[0] else None)
+            if gap.summary.low is not None and gap.summary.high is not None and at:
+                low, high = (100 * math.exp(end) for end in (gap.summary.low, gap.summary.high))
+                panel.vlines(at, low, high, color="#000000", linewidth=1)
+            mean = f"{rows[label].summary(column.metric).mean:#.3g}"
+            panel.text(at, 4, mean, ha="center", color="#FFFFFF" if label == LOSSES[0] else "#000000")
+        task, model, unit = spec.task.split(", ", 2)
+        reading = READ_BY.get(spec.reading, spec.reading).replace("_", "\n")
+        panel.set(title=f"{task}\n{model}, n = {len(greedy)}", xlabel=unit)
+        panel.set_xticks(range(4), ["greedy", reading] * 2)
+        panel.axhline(100, color="#555555", linewidth=0.8, linestyle=":")
+    for panel in axes[len(tasks) :]:
+        panel.set_visible(False)
+    for panel in axes[::3]:
+        panel.set_ylabel("error, % of CE greedy")
+    draw.legend(figure, 2)
+    return figure, {}
+
+
 def needle(source: Source) -> Drawn:
     """A panel for each row of the table."""
     rows = ("next token", "15% masked", "15% random tokens (control)")
@@ -310,7 +346,7 @@ def speculative(source: Source) -> Drawn:
 
 
 FIGURES: dict[str, Callable[[Source], Drawn]] = {
-    **{"claims": partial(gains, whose=Whose.paper), "gains": partial(gains, whose=Whose.ours)},
+    **{"squares": squares, "claims": partial(gains, whose=Whose.paper), "gains": partial(gains, whose=Whose.ours)},
     **{"figure1b": figure1b, "figure2": figure2, "figure3": figure3, "figure4": figure4, "figureA1": figureA1},
     **{"figureA2": figureA2, "figureA4": figureA4, "needle": needle, "speculative": speculative},
 }
