@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2679, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1088, "data": 3772},
-    **{"training": 1801, "decoding": 2455, "runs": 466, "evaluation": 1449, "results": 2882, "launch": 1150},
+    **{"training": 1801, "decoding": 2455, "runs": 466, "evaluation": 1449, "results": 2885, "launch": 1150},
     **{"benchmarks": 505, "config": 2291, "system": 663},
 }
 MAX_FILES = 145
@@ -209,7 +209,7 @@ def test_every_dependency_says_why_and_has_one_range() -> None:
 
 
 # What a room imports comes with each of these extras; a room that is not named has "train".
-BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
+BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": 2885["report"]}
 # Imported where it is asked for.
 ASKED_FOR = {
     "regressor.py": "train",

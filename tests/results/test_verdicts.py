@@ -11,9 +11,10 @@ from scipy import stats
 from ntl.config import UserError
 from ntl.results.effects import Outcome
 from ntl.results.record import RunRecord
+from ntl.results.render import squares
 from ntl.results.spec import VerdictsSpec, load_verdicts
 from ntl.results.table import build_table
-from ntl.results.verdicts import Verdict, evidence_page, judge, learnt, results_page, squares
+from ntl.results.verdicts import Verdict, evidence_page, judge, learnt, results_page
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
 HEAD = """

@@ -9,12 +9,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from ntl.evaluation.metrics import Better
+from ntl.evaluation.metrics import RIDGE, Better
 from ntl.results.effects import Summary
 from ntl.results.match import Row
-from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Table
-from ntl.system.errors import one_line_errors
+from ntl.results.spec import VERDICTS, ColumnSpec, SquareSpec, column_of
+from ntl.results.table import Block, Table, rows_by_label
+from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
 if TYPE_CHECKING:
@@ -164,6 +164,48 @@ def show(table: Table, console: "Console") -> None:
         console.print(Markdown(page.replace(BREAK, " ")))
     else:
         console.print(page, markup=False, highlight=False, soft_wrap=True)
+
+
+# ---- a table of losses by readings
+
+SQUARES_ARE = (
+    "Errors, less is better: means over n seeds; APE is the absolute percentage error. The distribution of complete "
+    "numbers is read by its mean or median, or each digit's by its median."
+)
+READ_BY = {"expectation": "mean"}
+LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
+
+
+def squares(wanted: Sequence[SquareSpec], tables: Sequence[Table]) -> list[str]:
+    """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
+    ways = (
+        "distribution read by",
+        *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "distribution")),
+    )
+    lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
+    for spec in wanted:
+        rows, (greedy, read) = square_of(spec, tables)
+        cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
+        means = [rows[label].summary(column.metric).mean if label in rows else None for label, column in cells]
+        n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(spec.reading, spec.reading)
+        counts = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
+        more = [f" (n = {count})" * (count != n) for count in counts]  # a row may have fewer seeds
+        shown = ["" if mean is None else f"{mean:#.3g}{fewer}" for mean, fewer in zip(means, more, strict=True)]
+        lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *shown]))
+    return lines
+
+
+def square_of(spec: SquareSpec, tables: Sequence[Table]) -> tuple[dict[str, Row], tuple[ColumnSpec, ColumnSpec]]:
+    """The rows of a task by their labels, ridge's by its constant, and the column of each of the two readings."""
+    where = f"{VERDICTS}: squares: {spec.task}"
+    of_table = [table for table in tables if (table.spec.name, table.scale) == (spec.table, spec.scale)]
+    blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[spec.block]]
+    if not blocks:
+        raise UserError(f"{where}: there is no such table, scale and block")
+    (rows,) = rows_by_label([spec.group], blocks[0].spec, spec.scale, blocks[0].rows)
+    rows |= {row.spec.constant: row for row in blocks[0].rows if row.spec.constant}
+    greedy, read = (column_of(blocks[0].spec, spec.metric + at, where) for at in ("", f"@{spec.reading}"))
+    return rows, (greedy, read)
 
 
 # ---- CSV, one line per cell, difference or note, for further computation; LaTeX of the page's cells

@@ -4,33 +4,26 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 from string import Formatter
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
-from ntl.evaluation.metrics import RIDGE
 from ntl.results import spec as specs
 from ntl.results.effects import ALPHA, Effect, Outcome, Summary, effect, holm
 from ntl.results.match import Row, row_records
 from ntl.results.record import RunRecord
-from ntl.results.render import escape, line
-from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, ColumnSpec, column_of
+from ntl.results.render import SQUARES_ARE, escape, line, squares
+from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, column_of
 from ntl.results.table import Table, model_name, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
-SQUARES_ARE = (
-    "Errors, less is better: means over n seeds; APE is the absolute percentage error. The distribution of complete "
-    "numbers is read by its mean or median, or each digit's by its median."
-)
 PICTURE = (
     "![CE and NTL-WAS, read greedily and by their distributions](results/figures/squares.png)\n\n"
     "*Errors relative to CE read greedily, with 95% intervals, paired by seed; in the bars the means over n seeds. "
     "APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
 )
-READ_BY = {"expectation": "mean"}
-LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"  # in the project's README
 SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
 DECIDED = (Outcome.supported, Outcome.contradicted, Outcome.equivalent)
@@ -258,38 +251,6 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
         folder / "EVIDENCE.md": evidence_page(verdicts),
         readme: f"{before}{BEGIN}\n{section}\n{END}{after}",
     }
-
-
-def squares(wanted: Sequence[specs.SquareSpec], tables: Sequence[Table]) -> list[str]:
-    """A line for each task: means over seeds of CE and NTL-WAS read in two ways, of a regression head and of ridge."""
-    ways = (
-        "distribution read by",
-        *(f"{loss}, {way}" for loss in ("CE", "NTL-WAS") for way in ("greedy", "distribution")),
-    )
-    lines = [line(["task", "n", *ways, "regression head", "ridge"]), line(["---", "---:", "---", *["---:"] * 6])]
-    for spec in wanted:
-        rows, (greedy, read) = square_of(spec, tables)
-        cells = [*product(LOSSES, (greedy, read)), ("regression head, MSE", greedy), (RIDGE, greedy)]
-        means = [rows[label].summary(column.metric).mean if label in rows else None for label, column in cells]
-        n, by = len(rows[LOSSES[0]].records) if LOSSES[0] in rows else 0, READ_BY.get(spec.reading, spec.reading)
-        counts = [len(rows[label].records) if label in rows and label != RIDGE else n for label, _ in cells]
-        more = [f" (n = {count})" * (count != n) for count in counts]  # a row may have fewer seeds
-        shown = ["" if mean is None else f"{mean:#.3g}{fewer}" for mean, fewer in zip(means, more, strict=True)]
-        lines.append(line([escape(spec.task), str(n), by.replace("_", " "), *shown]))
-    return lines
-
-
-def square_of(spec: specs.SquareSpec, tables: Sequence[Table]) -> tuple[dict[str, Row], tuple[ColumnSpec, ColumnSpec]]:
-    """The rows of a task by their labels, ridge's by its constant, and the column of each of the two readings."""
-    where = f"{VERDICTS}: squares: {spec.task}"
-    of_table = [table for table in tables if (table.spec.name, table.scale) == (spec.table, spec.scale)]
-    blocks = [block for table in of_table for block in table.blocks if block.spec is table.spec.blocks[spec.block]]
-    if not blocks:
-        raise UserError(f"{where}: there is no such table, scale and block")
-    (rows,) = rows_by_label([spec.group], blocks[0].spec, spec.scale, blocks[0].rows)
-    rows |= {row.spec.constant: row for row in blocks[0].rows if row.spec.constant}
-    greedy, read = (column_of(blocks[0].spec, spec.metric + at, where) for at in ("", f"@{spec.reading}"))
-    return rows, (greedy, read)
 
 
 def results_page(

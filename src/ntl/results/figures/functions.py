@@ -21,9 +21,9 @@ from ntl.results.effects import Outcome, effect
 from ntl.results.figures import draw
 from ntl.results.figures.draw import LOOKS, PAGE, Drawn, Source, name_of, panels
 from ntl.results.record import RunRecord
-from ntl.results.render import seeds_text
+from ntl.results.render import LOSSES, READ_BY, seeds_text, square_of
 from ntl.results.spec import BAND, SPLITS, Whose
-from ntl.results.verdicts import LOSSES, READ_BY, Cell, square_of
+from ntl.results.verdicts import Cell
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
