@@ -68,13 +68,15 @@ def same_in_all_cells(differences: np.ndarray) -> tuple[float, float]:
     return float(f), float(fdtrc(k - 1, (n - 1) * (k - 1), f))
 
 
-def resampled(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> tuple[float, float, float]:
+def resampled(
+    first: Sequence[np.ndarray], second: Sequence[np.ndarray], resamples: int = RESAMPLES
+) -> tuple[float, float, float]:
     """Mean error of ``second`` less ``first``, with its 95% interval; both have the errors (rows,) of each seed.
 
-    The interval is of percentiles, over ``RESAMPLES`` resamples of seeds and, within them, of rows. NaN is no error.
+    The interval is of percentiles, over resamples of seeds and, within them, of rows. NaN is no error.
     """
-    generator, means = np.random.default_rng(0), np.empty(RESAMPLES)
-    for at in range(RESAMPLES):
+    generator, means = np.random.default_rng(0), np.empty(resamples)
+    for at in range(resamples):
         gaps = []
         for seed in generator.integers(len(first), size=len(first)):
             rows = generator.integers(len(first[seed]), size=len(first[seed]))

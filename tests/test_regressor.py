@@ -259,6 +259,7 @@ def test_checks_of_scikit_learn() -> None:
         getattr(estimator_checks, f"check_{name}")("NumberRegressor", NumberRegressor())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*answers have no number")
 def test_model_selection() -> None:
     texts, y = flats(30)

@@ -81,6 +81,7 @@ def test_where_questions_repeat_one_row_of_each_calibrates(tmp_path: Path, caplo
     assert said not in caplog.messages
 
 
+@pytest.mark.slow
 def test_intervals_by_factors_are_of_answers_above_0_and_advised_once(tmp_path: Path, caplog) -> None:
     given = f"dataset.validation_path={tmp_path / 'v.csv'}", "decoding.interval_rows=30", "extra_decodings=expectation"
     given = (

@@ -150,6 +150,7 @@ def test_lengths_and_epochs_are_those_of_the_prepared_text(tmp_path: Path) -> No
     assert price(compose(["model=gpt2_tiny", *words]), GPUS["h100"]).lengths.read == 16  # each character a token
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_said_with_what_makes_it_fit() -> None:
     words = ["dataset=gsm8k", "model=t5_3b", "scale=paper"]
     found = capacity([compose([*words, f"seed={seed}"]) for seed in (1, 2)], "h100")

@@ -170,6 +170,7 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(make_table: MakeTable, tm
 Planned = Callable[..., list[Run]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faked")
 def test_failures_and_kills_do_not_stop_the_others(planned: Planned, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr(workers, "QUIET_SECONDS", 0.0)

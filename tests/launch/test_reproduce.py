@@ -278,6 +278,7 @@ def test_a_line_for_each_row_and_nothing_is_left(said: Callable[..., Any], tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"small.yaml", "data"}
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_is_told_and_its_folder_stays(said: Callable[..., Any], tmp_path: Path) -> None:
     code, lines = said("--measure", "2", broken=True)
     assert code == 1

@@ -35,8 +35,8 @@ def test_cells_within_seeds_by_hand() -> None:
 
 def test_resamples_of_seeds_and_rows() -> None:
     first = [np.array([1.0, 2.0, np.nan, 4.0] * 5), np.array([3.0] * 20)]
-    assert PLAN["resampled"](first, [errors - 0.5 for errors in first])[0] == pytest.approx(-0.5)
-    gap, low, high = PLAN["resampled"]([np.zeros(9)] * 3, [np.full(9, value) for value in (1.0, 2.0, 3.0)])
+    assert PLAN["resampled"](first, [errors - 0.5 for errors in first], 1)[0] == pytest.approx(-0.5)
+    gap, low, high = PLAN["resampled"]([np.zeros(9)] * 3, [np.full(9, value) for value in (1.0, 2.0, 3.0)], 999)
     assert (gap, low, high) == pytest.approx((2.0, 1.0, 3.0))  # all seeds the same has 1 in 27 for each
 
 

@@ -190,6 +190,7 @@ def edits(folder: Path) -> Iterator[tuple[str, str]]:
     yield "model.safetensors", "Error"
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_one_line_that_names_it(unfinished: Path, small, tmp_path: Path) -> None:
     """Its manifest fits. What cannot be read may be a fault of the program, so the traceback is kept."""
     folder, finished = unfinished, unfinished.parents[1]

@@ -23,12 +23,13 @@ def test_every_loss_has_a_look_of_its_own() -> None:
 
 def test_every_figure_has_its_place_on_both_pages_and_rows_that_exist() -> None:
     page, results = ((CONFIG_DIR / name).read_text() for name in ("figures.md", "results.md"))
+    source = Source([], RESULTS)
     for name, draw in FIGURES.items():
         assert f"]({name}.png)\n" in page
         assert f"](figures/{name}.png)" in results
         assert (RESULTS / "figures" / f"{name}.png").is_file()
         try:  # without records, those that need none
-            draw(Source([], RESULTS))
+            draw(source)
         except NoRuns:
             continue
         assert name in {"figure1b", "figure2", "figure3", "speculative"}
