@@ -21,13 +21,13 @@ from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds; APE is the absolute percentage error. The distribution of complete "
-    "numbers is read by its mean or median, or each digit's by its median."
+    "Mean errors over n seeds, less is better; APE is the absolute percentage error. The distribution is that of "
+    "complete numbers, read by its mean or median, or that of each digit, read by its median."
 )
 PICTURE = (
     "![CE and NTL-WAS, read greedily and by their distributions](results/figures/squares.png)\n\n"
-    "*Errors relative to CE read greedily, with 95% intervals, paired by seed; in the bars the means over n seeds. "
-    "APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
+    "*Errors relative to CE read greedily, with 95% intervals, paired by seed; numbers in the bars: means over n seeds."
+    " APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways
