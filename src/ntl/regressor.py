@@ -239,8 +239,8 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     def report(self, X: Any, y: Any, *, interval: float = 0.9, head: bool = False) -> tuple[pd.DataFrame, Any]:
         """Print and return errors on texts that the model has not seen, and draw predictions and calibration.
 
-        The table has every reading, ridge regression on characters, constants and, with ``head``, a regression head that
-        is trained for it. Coverage is the share of intervals that hold the true number, width their mean width. The
+        The table has every reading, ridge regression on characters, constants and, with ``head``, a regression head,
+        which is trained now. Coverage is the share of intervals that hold the true number, width their mean width. The
         second item is two matplotlib axes, or None.
         """
         texts, y = self._texts(X), check_array(y, ensure_2d=False, dtype="float64", input_name="y")
