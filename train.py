@@ -20,7 +20,7 @@ Choices (group=name):
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
 `python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
-`python train.py --dry-run` trains nothing and prints the memory and hours that the run takes of a GPU, --gpu h100.
+`python train.py --dry-run` trains nothing and prints the memory and hours that the run needs on a GPU (--gpu h100).
 `python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 `--config-dir DIR` takes further choices from your own files, such as DIR/loss/NAME.yaml.
 

@@ -17,12 +17,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
     for name in ("batch", "length", "vocab"):
         parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help="(default: %(default)s)")
-    what = "begin at hidden states of this width, with the product that makes logits of them"
+    what = "start from hidden states of this width, and include the product that gives the logits"
     parser.add_argument("--hidden", type=int, default=0, metavar="WIDTH", help=what)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="shares of number labels")
     parser.add_argument("--ignored", type=float, default=0.0, metavar="SHARE", help="share of labels that do not count")
     parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
-    what = "of the losses that have them: %(choices)s (default: reference)"
+    what = "for the losses that have them: %(choices)s (default: reference)"
     parser.add_argument("--implementations", nargs="+", default=["reference"], choices=IMPLEMENTATIONS, help=what)
     add_options(parser, rounds=20)
     chosen = parser.parse_args(argv)

@@ -13,8 +13,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser(description=__doc__)
     what = 'settings of train.py, or "bare" for a plain Seq2SeqTrainer; all are compared with the first'
     parser.add_argument("rows", nargs="*", default=["bare", "loss=ce", "loss=ntl_was"], metavar="ROW", help=what)
-    parser.add_argument("--all", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all rows")
-    parser.add_argument("--steps", type=int, default=100, help="of a turn (default: %(default)s)")
+    parser.add_argument("--all", nargs="+", default=[], metavar="KEY=VALUE", help="settings for all rows")
+    parser.add_argument("--steps", type=int, default=100, help="steps per round (default: %(default)s)")
     add_options(parser, rounds=5)
     chosen = parser.parse_args(argv)
     if chosen.steps < 3:

@@ -1,4 +1,4 @@
-"""How far a run's distribution over digits is to be believed: python scripts/calibrate.py RUN [RUN ...] [--json]."""
+"""How well a run's distribution over digits is calibrated: python scripts/calibrate.py RUN [RUN ...] [--json]."""
 
 import json
 import sys

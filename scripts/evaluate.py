@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rule", choices=rules, default="", help="read answers by this rule, too: 2.5 million, 12%%")
     worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
     parser.add_argument("--worst", type=int, metavar="N", help=worst)
-    force = "also predictions that the record beside them was not computed from, or beside that of another run"
+    force = "also predictions that do not belong to the record beside them"
     parser.add_argument("--force", action="store_true", help=force)
     chosen = parser.parse_args(argv)
     if chosen.worst is not None and chosen.worst < 1:

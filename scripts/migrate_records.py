@@ -1,4 +1,4 @@
-"""Records of older versions, files of one or DATASET.jsonl, as lines of DATASET.jsonl in today's words.
+"""Convert records of older versions to lines of DATASET.jsonl in the present format.
 
 python scripts/migrate_records.py FOLDER --out results/runs
 """
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.system.files import write_text
 
     parser = Parser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="with ID.json, a file a record, or DATASET.jsonl, a line a record")
+    parser.add_argument("folder", type=Path, help="has ID.json files of one record each, or DATASET.jsonl files")
     parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
     chosen = parser.parse_args(argv)
     files: dict[Path, list[str]] = {}

@@ -29,13 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     source = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
     parser.add_argument("run", metavar="RUN", help=source)
-    settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
+    settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; groups: {', '.join(CHANGEABLE)}"
     parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     through = "put the questions through the chat template; a run trained with dataset.format=chat does so by itself"
     parser.add_argument("--chat", action="store_true", help=through)
-    held = "the level, such as 0.9, of an interval around each number, from validation answers of the run"
+    held = "print an interval of this level, such as 0.9, around each number, calibrated on validation answers"
     parser.add_argument("--interval", type=float, metavar="LEVEL", help=held)
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
     parser.add_argument("--json", action="store_true", help=lines)

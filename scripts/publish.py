@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
     parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
-    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
+    parser.add_argument("--dirty", action="store_true", help="also publish runs from source with uncommitted changes")
     parser.add_argument(
-        "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
+        "--weights", action="store_true", help="also publish the weights at keep_steps, in bases/ beside the records"
     )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; RUN is a file of records, or the id of a published one"

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--real", action="store_true", help="SmolLM2-135M, from the hub or from `make weights`")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
-    parser.add_argument("--seeds", type=int, nargs="+", default=(), metavar="N", help="of the table (default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(), metavar="N", help="seeds to run (default: all)")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core, or 2)")
     chosen = parser.parse_args(argv)
     from ntl.launch.table import complete_tables

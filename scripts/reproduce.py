@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
-    what = "train nothing: print how many runs are left, how far they are, and what they take"
+    what = "train nothing: print how many runs are left, how far they are, and the hours that they take"
     parser.add_argument("--dry-run", "--status", action="store_true", help=what)
     what = "the device that --dry-run prices the runs for: h100 (default), a100, l40s, v100"
     parser.add_argument("--gpu", help=what)

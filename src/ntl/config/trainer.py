@@ -32,7 +32,7 @@ def _steps(default: int, meaning: str, min: int = 0, **about: Any) -> Any:
 
 
 def _epochs(meaning: str, other: str) -> Any:
-    return setting(0.0, f"{meaning}, in place of `{other}`; 0: that counts.", "epochs", min=0, max=1_000_000)
+    return setting(0.0, f"{meaning}, in place of `{other}`; 0: use `{other}`.", "epochs", min=0, max=1_000_000)
 
 
 def _count(default: int, meaning: str, unit: str = "", min: int = 1, origin: str = CODE) -> Any:
@@ -84,18 +84,18 @@ class TrainerConfig(Schema, schema="trainer/base"):
     eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
     eval_epochs: float = _epochs("Validate every so many epochs", "eval_steps")
     eval_decoded: bool = setting(False, "Also decode the `eval_rows` at each validation, as the test sets are decoded.")
-    best: str = setting("", "Metric, `loss` or decoded, whose best checkpoint is scored; empty: that is the last.")
-    early_stopping: int = _count(0, "Stop so long after the `best`; 0: never.", "evaluations", min=0, origin="")
+    best: str = setting("", "Metric, `loss` or decoded, whose best checkpoint is scored; empty: score the last.")
+    early_stopping: int = _count(0, "Stop after N without a new `best`; 0: never.", "evaluations", min=0, origin="")
     eval_batch_size: int = _count(64, "Examples of one forward pass of validation, on each device.", "examples")
     eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", "rows", min=0)
-    save_steps: int = _steps(500, "Write a checkpoint every so many steps; 0: none, and no decoding again.")
+    save_steps: int = _steps(500, "Write a checkpoint every so many steps; 0: none, so no decoding again.")
     save_epochs: float = _epochs("A checkpoint every so many epochs", "save_steps")
     logging_steps: int = _steps(50, "Log the training loss every so many steps.", min=1)
     keep_checkpoints: int = _count(2, "How many of the newest checkpoints are kept during training.")
     keep_checkpoints_after: int = _count(1, "How many are kept once the run has finished.", origin="")
     length_bucketing: bool = setting(False, "Batches of similar length: less padding, but less random batches.")
     max_input_length: int = setting(
-        512, "Of a longer question the beginning is cut off, with a warning.", "tokens", origin=f"{CODE} (T5's)", min=8
+        512, "The beginning of a longer question is cut off, with a warning.", "tokens", origin=f"{CODE} (T5's)", min=8
     )
     num_workers: int = setting(0, "Further processes that load data, for each device.", "processes", min=0)
     parallel: str = setting(

@@ -26,7 +26,7 @@ class NumberDistribution:
     """Numbers in ascending order and their probabilities, (V,) float64, and the likeliest text of each.
 
     The probabilities sum to ``represented``, at most 1; ``covered`` is the part that was read to its end. Statistics
-    are conditional on the answer being one of these numbers. ValueError of all of them: there is none.
+    are conditional on the answer being one of these numbers; without any number, they raise ValueError.
     """
 
     values: np.ndarray
@@ -72,7 +72,7 @@ class NumberDistribution:
 
     @property
     def median(self) -> float:
-        """The lower one of two."""
+        """The value at one half of the probability, the lower one of two."""
         return self.quantile(0.5)
 
     def moments(self, trim: float = 0.0) -> tuple[float, float]:

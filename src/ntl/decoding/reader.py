@@ -37,16 +37,16 @@ class NumberReader:
     (`DigitMedian`).
 
     Args:
-        model: Of transformers, with a head over tokens, on its device. It is put into evaluation mode while it reads.
-        tokenizer: Its tokenizer, one of transformers with a Rust backend.
+        model: A model of transformers with a head over tokens, on its device; in evaluation mode while it reads.
+        tokenizer: The model's tokenizer, one of transformers with a Rust backend.
         max_new_tokens: The most tokens of an answer.
-        max_input_length: The most tokens of a prompt: of a longer one the beginning is cut off, with a warning.
+        max_input_length: The most tokens of a prompt; the beginning of a longer one is cut off, with a warning.
         batch_size: Prompts of one forward pass; a search reads several prefixes of each.
         num_beams: How finely a search reads the tree of numbers (``decoding.num_beams``).
         chat: Whether prompts are questions for the tokenizer's chat template (``dataset.format=chat``).
 
-    ValueError: The model writes no tokens, or a number is below 1. UserError: There is no chat template, or it does not
-    serve.
+    ValueError: The model has no head over tokens, or an argument is below 1. UserError: There is no chat template, or
+    it cannot be used.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class NumberReader:
         self.batch_size, self.num_beams = batch_size, num_beams
 
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
-        """Return the number that answers each prompt, (n,) float64: NaN, and a warning with their count, for none.
+        """Return the number that answers each prompt, (n,) float64: NaN where there is none, with a warning.
 
-        A median or mean of numbers that are together unlikely has a warning, too, and so have prompts with unknown
-        tokens. ValueError: Another ``how``; a prompt that is empty, too long, or has a special token. Diverged: A logit
-        is NaN or +inf.
+        Other warnings tell of a median or mean of numbers that are together unlikely, and of prompts with unknown
+        tokens. ValueError: An unknown ``how``; a prompt that is empty, too long, or has a special token. Diverged: A
+        logit is NaN or +inf.
         """
         if how in ("median", "mean"):
             distributions = self.distribution(prompts)

@@ -73,10 +73,10 @@ def ce_ntl(
             position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
             Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
             number_level and ntil, a number or row has the weight of its last digit. (..., 2) are weights of the
-            two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take one alone.
+            two losses: with the second one 0, a number is left out of the number loss. "gce" and "ntil" take only one.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
             size of the logits, the gradient included, and has no second derivative; it has every kind but "emo".
-            "triton" is the same by kernels of a GPU. "auto" takes the one that was measured to be fastest. All return
+            "triton" is the same with GPU kernels. "auto" takes the one that was measured to be fastest. All return
             the same values up to rounding.
         inplace: Write the gradient over the logits, which must not be read afterwards.
         head: With it, ``logits`` are the hidden states (..., D) that it reads; see `linear_ce_ntl`.

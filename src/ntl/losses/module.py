@@ -166,11 +166,11 @@ class NumberTokenLoss(nn.Module):
     ) -> JointLoss:
         """Return the total of `forward` together with the sums and counts of both terms in this batch, for logging.
 
-        Without a number loss, as of kind "ce", the count of its term is 0.
+        Without a number loss, as with kind "ce", the count of its term is 0.
 
         Args:
             per_row: Return them for each row of labels (B, T), (B,), without a graph or num_items_in_batch.
-            how: The implementation and the head of `ce_ntl`, of which the second makes hidden states of the logits.
+            how: The implementation and the head of `ce_ntl`; with a head, ``logits`` are hidden states.
         """
         how |= {"reduction": "none"} if per_row else {}
         joint, arguments = self._joint(logits, labels, loss_weights, num_items_in_batch, **how)

@@ -164,11 +164,11 @@ class MaskedInput(Masking, TrainerCallback):
     token behind it.
 
     With ``entropies``, tokens that are easy to predict are masked, as in EntroDrop (Wang et al., 2025), which is for
-    many epochs of little data. The paper masks input tokens of low entropy, at a rate that rises over the training, by
-    accounts of it along a sigmoid. Whose entropies, what is low, and its rates were not to be had: these are choices.
+    many epochs of little data. The paper masks input tokens of low entropy, at a rate that rises over the training,
+    reportedly along a sigmoid. Which entropies, what is low, and the rates were not available: these are our choices.
 
     Args:
-        entropies: The column of the features with a number for each token: the entropy of what predicts it, from any
+        entropies: The column of the features with a number for each token: the entropy of its prediction, from any
             model, computed before training. It is not given to the collator. Empty: all tokens may be masked.
         low: The share of a document's tokens that may be masked, of least entropy; of equal ones, the first.
         ramp: Epochs of the rise: in epoch e, counted from 0, the fraction is fraction / (1 + exp(5 - 10 e / ramp)).

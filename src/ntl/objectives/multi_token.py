@@ -44,7 +44,7 @@ class MultiToken:
 
     Args:
         model: Of transformers, before adapters are added.
-        heads: H, with the model's own.
+        heads: H, including the model's own.
         loss: The loss of each head, with shift=True; None for cross-entropy.
         kind, variant, head_weights, head_schedule: The settings of ``objective``; ``shared`` adds no heads, and trains
             the model's own logits on the next H tokens.

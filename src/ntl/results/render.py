@@ -169,8 +169,8 @@ def show(table: Table, console: "Console") -> None:
 # ---- a table of losses by readings
 
 SQUARES_ARE = (
-    "Errors, less is better: means over n seeds; APE is the absolute percentage error. The distribution of complete "
-    "numbers is read by its mean or median, or each digit's by its median."
+    "Mean errors over n seeds, less is better; APE is the absolute percentage error. The distribution is that of "
+    "complete numbers, read by its mean or median, or that of each digit, read by its median."
 )
 READ_BY = {"expectation": "mean"}
 LOSSES = ("CE", "NTL-WAS, λ = 0.3")  # rows of the squares, read in two ways

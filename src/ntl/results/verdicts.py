@@ -21,8 +21,8 @@ from ntl.system.errors import UserError, one_line_errors
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
 PICTURE = (
     "![CE and NTL-WAS, read greedily and by their distributions](results/figures/squares.png)\n\n"
-    "*Errors relative to CE read greedily, with 95% intervals, paired by seed; in the bars the means over n seeds. "
-    "APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
+    "*Errors relative to CE read greedily, with 95% intervals, paired by seed; numbers in the bars: means over n seeds."
+    " APE: absolute percentage error. [As a table](results/README.md), with regression heads and ridge regression.*"
 )
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"  # in the project's README
 SCALES = ("", "tiny", "hour", "small", "finetune", "real", "paper")  # by size: of one task the largest that ran counts
