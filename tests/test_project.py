@@ -209,7 +209,7 @@ def test_every_dependency_says_why_and_has_one_range() -> None:
 
 
 # What a room imports comes with each of these extras; a room that is not named has "train".
-BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": 2885["report"]}
+BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
 # Imported where it is asked for.
 ASKED_FOR = {
     "regressor.py": "train",
