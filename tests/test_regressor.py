@@ -238,9 +238,8 @@ def test_several_numbers_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ntl.regressor.read_predictions", read)
     model = steps(1, read="auto").fit(texts, np.stack([y, y / 8], axis=1))
     assert model.reading_ == "digit_median"
-    learned = [
-        json.loads(line)["answer"].split(", ") for line in (model._rows / "train.jsonl").read_text().splitlines()
-    ]
+    lines = (model._rows / "train.jsonl").read_text().splitlines()
+    learned = [json.loads(line)["answer"].split(", ") for line in lines]
     assert model.middle_.tolist() == np.median(np.array(learned, dtype=float), axis=0).tolist()
     with pytest.warns(UserWarning, match="answers have no number"):
         assert model.predict(texts[:4]).shape == (4, 2)
