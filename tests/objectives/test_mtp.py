@@ -350,6 +350,9 @@ def test_wrong_uses(caplog) -> None:
             MultiToken(model, **given)
     multi, batch = MultiToken(model), make_batch()
     outputs = model(batch["input_ids"])
+    none: Any = None
+    with pytest.raises(TypeError, match="takes labels"):  # as a Trainer calls it whose batches have none
+        multi(outputs, none)
     multi(outputs, batch["labels"])
     with pytest.raises(TypeError, match="once"):
         multi(outputs, batch["labels"])

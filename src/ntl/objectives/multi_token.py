@@ -151,15 +151,15 @@ class MultiToken:
             loss_weights: (B, T) or (B, T, 2), of the labels, as in `NumberTokenLoss`.
 
         Raises:
-            TypeError: These are not the outputs of one forward pass of the model.
+            TypeError: There are no labels, or these are not the outputs of one forward pass of the model.
         """
         if self.progress is None:
             schedule = self.config.head_schedule
             raise ValueError(
                 f"head_schedule={schedule!r}: set MultiToken.progress each step; NumberTokenLossMixin does"
             )
-        if not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
-            raise TypeError("MultiToken takes the outputs of a forward pass of its model, once, with return_dict=True")
+        if labels is None or not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
+            raise TypeError("MultiToken takes labels and, once, outputs of its model's forward with return_dict=True")
         documents, *states = OrderedDict.pop(outputs, AHEAD)
         objective, logits = self.objective, outputs["logits"]
         if self._new and objective.model.training:
