@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from ntl import losses
@@ -87,6 +88,24 @@ def test_every_kind_is_there_with_its_function_and_options() -> None:
         if kind.function.__name__ in losses.__all__:  # other tests register kinds as well
             own[name] = f"{kind.function.__name__}({', '.join(written)})".replace("'", '"')
     assert listed == own
+
+
+@pytest.mark.parametrize("template", ["$A", "<pad> $A"])
+def test_a_row_has_one_end_token_and_no_first_token_inside(names: dict[str, Any], template: str) -> None:
+    """With tokenizers that put nothing behind a text, as published decoders have, and nothing or a token before it."""
+    tokenizer = copy.deepcopy(names["tokenizer"])
+    first = (tokenizer.pad_token, tokenizer.pad_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=[first])
+    readme = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert readme
+    for code, start, end in ((readme[1], "texts = ", "loss = "), (OTHERS[0], "asked = ", "collate = ")):
+        found = {"tokenizer": tokenizer, "rows": names["rows"]}
+        run(code[code.index(start) : code.index(end)].replace("range(100)", "range(4)"), found)
+        for row in found["data"]:
+            ids, labels = row["input_ids"], row["labels"]
+            assert [place for place, each in enumerate(ids) if each == tokenizer.eos_token_id] == [len(ids) - 1]
+            assert first[1] not in ids[1:]
+            assert labels[-1] == ids[-1]
 
 
 def test_the_blocks_of_the_readme_train_and_read(names: dict[str, Any]) -> None:

@@ -215,6 +215,13 @@ def test_a_collator_adds_weights() -> None:
             WeightedCollator(collated, "w")([{**examples[1], **changed}])
     with pytest.raises(ValueError, match="no column 'v' of weights: set remove_unused_columns=False"):
         WeightedCollator(collated, "v")(examples)
+    for copies in ((1, 2), (2, 1)):  # behind the row, or rows of their own, as `MaskedInput` makes them
+
+        def copied(examples: list[dict[str, Any]], copies: tuple[int, int] = copies) -> dict[str, torch.Tensor]:
+            return {"labels": collated(examples)["labels"].repeat(copies)}
+
+        with pytest.raises(ValueError, match="no weights for cuts and copies"):
+            WeightedCollator(copied, "w")(examples)
     with pytest.raises(ValueError, match="give the tokenizer"):
         WeightedCollator(collated, exclude_numbers=YEAR)
 

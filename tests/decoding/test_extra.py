@@ -145,7 +145,9 @@ def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> Non
         assert reader.read(["7" * (room - 1)]).shape == (1,)
     too_long = f"prompt 2 has {room + 1:,} tokens, and the model reads {room:,} beside an answer of 4"
     special = f"prompt 2 has the special token {tokenizer.eos_token}"
-    for prompt, message in (("7" * room, too_long), (" ", "prompt 2 is empty"), (tokenizer.eos_token, special)):
+    empty = "prompt 2 is empty or no str"
+    wrong: Any = (("7" * room, too_long), (" ", empty), (float("nan"), empty), (tokenizer.eos_token, special))
+    for prompt, message in wrong:
         for ask in (reader.read, reader.distribution):
             with pytest.raises(ValueError, match=re.escape(message)):
                 ask(["7 times 4", prompt])

@@ -301,10 +301,12 @@ def test_checkpointed_blocks_and_generation() -> None:
     ("kind", "name"), [(KINDS[2], "mtp_heads.0"), (KINDS[3], "eh_proj")], ids=["linear", "sequential"]
 )
 def test_new_weights_that_adapters_freeze_are_told(kind: dict[str, Any], name: str) -> None:
-    for saved, told in ((None, 1), ([name], 0)):
+    """An adapter on an identity can be loaded again; one on a random weight cannot, which is not saved with it."""
+    random = name == "eh_proj"
+    for adapters, saved, told in ((["q_proj"], None, 1), (["q_proj"], [name], 0), ("all-linear", None, int(random))):
         model = spread(decoder("llama"))
         multi, batch = MultiToken(model, 2, **kind), make_batch()
-        adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=saved)).train()
+        adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=adapters, modules_to_save=saved)).train()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
@@ -348,6 +350,9 @@ def test_wrong_uses(caplog) -> None:
             MultiToken(model, **given)
     multi, batch = MultiToken(model), make_batch()
     outputs = model(batch["input_ids"])
+    none: Any = None
+    with pytest.raises(TypeError, match="takes labels"):  # as a Trainer calls it whose batches have none
+        multi(outputs, none)
     multi(outputs, batch["labels"])
     with pytest.raises(TypeError, match="once"):
         multi(outputs, batch["labels"])

@@ -114,16 +114,16 @@ class WeightedCollator:
         kept = [{name: value for name, value in example.items() if name not in self.columns} for example in examples]
         batch, weights = self.collator(kept), [self._weights(example) for example in examples]
         labels, plain = batch["labels"], [np.asarray(example.get("labels", example["input_ids"])) for example in kept]
-        if len(labels) == 1:  # end to end
+        if len(labels) != len(weights):  # end to end
             weights, plain = [np.concatenate(weights)], [np.concatenate(plain)]
         padded = np.ones((*labels.shape, *weights[0].shape[1:]), np.float32)
         for row, ids, of_example, before in zip(padded, labels.numpy(), weights, plain, strict=True):
-            length = len(of_example)
-            if length > len(row):
-                raise ValueError(f"the collator cuts {length} labels to {len(row)}, whose weights are not known")
-            # The collator pads on either side, and may ignore further labels.
-            right = (ids[:length] == before).sum() >= (ids[len(row) - length :] == before).sum()
-            (row[:length] if right else row[len(row) - length :])[:] = of_example
+            length, more = len(of_example), len(row) - len(of_example)
+            # The collator pads on either side, with one value, and may ignore further labels.
+            right = more >= 0 and (ids[:length] == before).sum() >= (ids[more:] == before).sum()
+            if more < 0 or len({*(ids[length:] if right else ids[:more]).tolist()}) > 1:
+                raise ValueError(f"the collator makes {len(row)} labels of {length}: no weights for cuts and copies")
+            (row[:length] if right else row[more:])[:] = of_example
         return {**batch, LOSS_WEIGHTS: torch.from_numpy(padded)}
 
     def _weights(self, example: Mapping[str, Any]) -> np.ndarray:
@@ -131,7 +131,7 @@ class WeightedCollator:
         weights = np.ones(len(labels), np.float32)
         for name in self.columns:
             if name not in example:
-                raise ValueError(f"no column {name!r} of weights: set remove_unused_columns=False to keep it")
+                raise ValueError(f"no column {name!r} of weights: set remove_unused_columns=False; packing drops it")
             of_row = np.array([checked(value, name) for value in np.ravel(example[name]).tolist()], np.float32)
             if len(of_row) not in (1, len(labels)):
                 raise ValueError(

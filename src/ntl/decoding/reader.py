@@ -108,8 +108,8 @@ class NumberReader:
         config.batch_size, config.max_new_tokens = self.batch_size, self.max_new_tokens
         model, tokenizer = self.model, self.tokenizer
         rows = [{"question": prompt, "answer": "0"} for prompt in prompts]
-        if empty := next((number for number, row in enumerate(rows, 1) if not row["question"].strip()), 0):
-            raise ValueError(f"prompt {empty} is empty: ask something")
+        if empty := next((n for n, text in enumerate(prompts, 1) if not (isinstance(text, str) and text.strip())), 0):
+            raise ValueError(f"prompt {empty} is empty or no str: ask something")
         of_decoder = not model.config.is_encoder_decoder
         settings: Any = {"decoder_only": of_decoder, "max_length": self.max_input_length, "chat": self.chat}
         examples, lost = encode_rows(rows, tokenizer, **settings)

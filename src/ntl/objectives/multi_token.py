@@ -109,7 +109,7 @@ class MultiToken:
         self.progress: float | None = 0.0 if head_schedule == "constant" else None
         self._block: Any = None  # what the last block was called with, and its output
         self._autocast: Any = nullcontext  # as in the last block: a trainer may set it inside the model alone
-        # Part of the names of weights that are new, where adapters would freeze them.
+        # Part of the names of new weights. Adapters freeze them; one on eh_proj is saved without its random weight.
         self._new = "eh_proj" if kind == "sequential" else "mtp_heads.0" if variant == "linear" else ""
         # Of rows without labels a Trainer gathers all outputs but these.
         ignored = getattr(model.config, "keys_to_ignore_at_inference", ["past_key_values"])
@@ -151,19 +151,20 @@ class MultiToken:
             loss_weights: (B, T) or (B, T, 2), of the labels, as in `NumberTokenLoss`.
 
         Raises:
-            TypeError: These are not the outputs of one forward pass of the model.
+            TypeError: There are no labels, or these are not the outputs of one forward pass of the model.
         """
         if self.progress is None:
             schedule = self.config.head_schedule
             raise ValueError(
                 f"head_schedule={schedule!r}: set MultiToken.progress each step; NumberTokenLossMixin does"
             )
-        if not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
-            raise TypeError("MultiToken takes the outputs of a forward pass of its model, once, with return_dict=True")
+        if labels is None or not isinstance(outputs, OrderedDict) or AHEAD not in outputs:
+            raise TypeError("MultiToken takes labels and, once, outputs of its model's forward with return_dict=True")
         documents, *states = OrderedDict.pop(outputs, AHEAD)
         objective, logits = self.objective, outputs["logits"]
         if self._new and objective.model.training:
-            if not any(param.requires_grad for name, param in objective.model.named_parameters() if self._new in name):
+            named = objective.model.named_parameters()
+            if all("eh_proj.lora_" in name for name, each in named if self._new in name and each.requires_grad):
                 warnings.warn(_FROZEN.format(self._new), stacklevel=2)
             self._new = ""
         head: Any = objective.model.get_output_embeddings()
@@ -173,8 +174,7 @@ class MultiToken:
         if isinstance(num_items_in_batch, Tensor) and num_items_in_batch.shape == counts.shape:
             counts = num_items_in_batch
         elif num_items_in_batch is not None:
-            items = num_items_in_batch.sum() if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
-            counts = counts * items / counts[0, 0].where(counts[0, 0] > 0, 1)
+            counts = counts * torch.as_tensor(num_items_in_batch).sum() / counts[0, 0].where(counts[0, 0] > 0, 1)
         how = objective.implementation(logits.device)
         loss, joints = objective.losses(labels, counts, loss_weights, how, documents)
         total = loss(0, None, logits)
