@@ -266,6 +266,10 @@ def test_saved_with_the_model_and_loaded_again(kind: dict[str, Any], tmp_path: P
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     torch.testing.assert_close(stock(**inputs).logits, model(**inputs).logits)
     torch.testing.assert_close(_total(MultiToken(stock, 3, **kind), stock, batch), expected)
+    if not kind.get("kind"):
+        other = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+        with pytest.raises(UserError, match=r"2 heads beside its own, which do not fit .* objective.kind=sequential"):
+            MultiToken(other, 3, kind="sequential")
 
 
 def test_the_heads_alone() -> None:

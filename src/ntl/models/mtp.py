@@ -251,8 +251,8 @@ def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, *, copies:
     heads = [SequentialHead(block, decoder.norm, width, std).to(model.device, model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)
-    if is_own:
-        _load(model.mtp.layers, SEQUENTIAL, stored, source, config)
+    if is_own or any(name.startswith(PARALLEL) for name in stored):
+        _load(model.mtp.layers, SEQUENTIAL if is_own else PARALLEL, stored, source, config)
 
 
 def _stored(source: str) -> Stored:
