@@ -115,11 +115,15 @@ def readings(records: Sequence[RunRecord]) -> Iterator[str]:
     yield f"- primary: {table.finding}"
     if len(seeds) < 3:
         return
-    of_doses = [(f"{MIDDLE}, λ = {dose}", label, [MIDDLE]) for dose, label in DOSES.items()]
-    for what, label, groups in (("the four cells with noise", NTL, NOISY), *of_doses):
-        greedy = logs(CE, "", groups)
-        gains = (greedy - other for other in (logs(label, "", groups), logs(CE, "@digit_median", groups)))
-        yield f"- {what}: {_shared(*(gain.mean(1) for gain in gains))}"
+    gains = {dose: (logs(CE, "", [MIDDLE]) - logs(label, "", [MIDDLE])).mean(1) for dose, label in DOSES.items()}
+    gain, taken = ((logs(CE, "") - logs(label, at)).mean(1) for label, at in ((NTL, ""), (CE, "@digit_median")))
+    of_middle = (logs(CE, "", [MIDDLE]) - logs(CE, "@digit_median", [MIDDLE])).mean(1)
+    if (least := summarize(gain.tolist()).low) is not None and least > 0:  # else there is no gain to explain
+        pairs = {"the four cells with noise": (gain, taken)}
+        pairs |= {f"{MIDDLE}, λ = {dose}": (by_loss, of_middle) for dose, by_loss in gains.items()}
+        for what, pair in pairs.items():
+            share = "{:.2f} [{:.2f}, {:.2f}]".format(*share_explained(*pair))
+            yield f"- {what}: the digit median explains {share} of NTL-WAS's greedy gain ({_percent(pair[0])})"
     f, p = same_in_all_cells(logs(NTL, "") - logs(CE, "@digit_median"))
     yield f"- the primary difference in the four cells: F = {f:.2f}, p = {p:.2g}"
     for group in dict.fromkeys(group for group, _ in arms):
@@ -130,12 +134,11 @@ def readings(records: Sequence[RunRecord]) -> Iterator[str]:
     yield _best([(arms[group, CE], arms[group, NTL]) for group in NOISY], "validation/rmse", TRUTH)
 
 
-def _shared(by_loss: np.ndarray, by_reading: np.ndarray) -> str:
-    gain = summarize(by_loss.tolist())
-    if gain.low is None or gain.low <= 0:
-        return "no greedy gain of NTL-WAS is shown, so that there is no share of it"
-    share = "{:.2f} [{:.2f}, {:.2f}]".format(*share_explained(by_loss, by_reading))
-    return f"the digit median explains {share} of NTL-WAS's greedy gain"
+def _percent(gains: np.ndarray) -> str:
+    """The change of an error that logarithmic gains (n,) are, with its 95% t interval over seeds."""
+    stat = summarize(gains.tolist())
+    ends = [f"{100 * math.expm1(-end):+.1f}" for end in (stat.mean, stat.high, stat.low) if end is not None]
+    return "{}% [{}, {}]".format(*ends)
 
 
 def products(records: Sequence[RunRecord]) -> Iterator[str]:

@@ -105,6 +105,9 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("loss=null", "loss=null: no such choice; loss is one of ce, "),
         ("tracking.tags=[größe]", "KEY='TEXT'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
+        ("hydra.launcher.partition=x", "hydra.launcher has none; take another, as hydra/launcher=slurm"),
+        ("extra_decodings.median.batch_size=4", "add it as extra_decodings=median"),
+        ("keep_steps=10", r"^keep_steps=10: .*list or tuple\.$"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
     ],
 )

@@ -94,6 +94,7 @@ VALUE_ERRORS: Calls = {
         lambda: cdf(sigma=0.0),
         lambda: losses.smmd(LOGITS, LABELS, DIGITS, sigma=0.0),
     ],
+    "delta must be positive and finite": [lambda: losses.ntl_huber(LOGITS, LABELS, DIGITS, delta=0)],
     "temperature": [lambda: losses.dist2(LOGITS, LABELS, DIGITS, temperature=-1.0)],
     "implementation": [lambda: joint(implementation="fast")],
     "inplace": [

@@ -186,13 +186,14 @@ MISTAKES: dict[str, dict[str, Any]] = {
     r"model\.settings\.hiden_size: .* 'hidden_size'\?": {"settings": {"hiden_size": 32}},
     r"model\.architecture=llama: .*attn_implementation.*fast": {"settings": {"attn_implementation": "fast"}},
     r"^model\.dropout=0\.1: mamba": {"architecture": "mamba", "dropout": 0.1},
+    r"^model\.n_embd=64: must be a multiple of model\.n_head=3\.$": {"n_embd": 64, "n_head": 3},
 }
 
 
 @pytest.mark.parametrize("named", MISTAKES)
 def test_one_line_for_a_mistake(named: str, made) -> None:
     with pytest.raises(UserError, match=named) as caught:
-        made("llama_tiny", **MISTAKES[named])
+        made("gpt2_tiny" if "n_embd" in MISTAKES[named] else "llama_tiny", **MISTAKES[named])
     assert "\n" not in str(caught.value)
 
 

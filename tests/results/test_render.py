@@ -14,7 +14,7 @@ from ntl.config.cli import report
 from ntl.config.folders import RESULTS
 from ntl.results import RunRecord, build_table, write_record
 from ntl.results.render import number, short_text, to_csv, to_latex, to_markdown, write_tables
-from ntl.results.spec import ColumnSpec, Role
+from ntl.results.spec import TABLE_FOLDER, ColumnSpec, Role, load_table_spec
 from ntl.results.verdicts import pages, results_page
 
 
@@ -93,6 +93,13 @@ def test_the_tables_of_the_published_records_are_those_committed(published: list
 
 ROOT = Path(__file__).resolve().parents[2]
 make_tables = runpy.run_path(str(ROOT / "scripts" / "make_tables.py"))["main"]
+
+
+def test_a_table_elsewhere_is_made_again_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text((TABLE_FOLDER / "quickstart.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    page = to_markdown(build_table(load_table_spec(str(path)), [], "tiny"))
+    assert f"Made by `python scripts/reproduce.py table={path} scale=tiny`." in page
 
 
 def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,13 +75,13 @@ def explain(error: Exception) -> str:
             schema: Any = cause.object_type  # of the node itself: the settings of the data set that was chosen
             if isinstance(schema, type) and is_dataclass(schema):
                 return unknown_setting(full_key, schema)
-            return f"{full_key}: {full_key.rpartition('.')[0]} has no such key yet; add it as +{full_key}=VALUE."
-        override = re.search(r"override (\S+)", str(error))
-        subject = override.group(1) if override else full_key
+            remedy = full_key.replace(".", "=") if full_key.startswith("extra_decodings.") else f"+{full_key}=VALUE"
+            return f"{full_key}: {full_key.rpartition('.')[0]} has no such key yet; add it as {remedy}."
+        subject = override.group(1) if (override := re.search(r"override (\S+)", str(error))) else full_key
         if isinstance(cause.child_node, DictConfig):
             below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
             return f"{subject}: no value but a group of settings; set one of {below}."
-        return f"{subject}: {str(cause).splitlines()[0]}."
+        return f"{subject}: {str(cause).splitlines()[0].removesuffix('.')}."
     return one_line if isinstance(error, HydraException) else ""
 
 

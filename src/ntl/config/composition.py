@@ -125,9 +125,9 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
 def unknown_setting(name: str, schema: type, sign: str = "") -> str:
     """One line for a dotted name whose last part is no key of the schema; ``sign`` is typed before it."""
     parent, _, key = name.rpartition(".")
-    known = setting_names(schema)
-    where = f"{parent} has" if parent else "choose one of"
-    return f"{sign}{name}: no such setting; {where} {', '.join(known)}.{hint(key, known, parent)}"
+    known, where = setting_names(schema), f"{parent} has" if parent else "choose one of"
+    listed = ", ".join(known) or "none; take another, as hydra/launcher=slurm"  # Hydra's own launcher has none
+    return f"{sign}{name}: no such setting; {where} {listed}.{hint(key, known, parent)}"
 
 
 def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:

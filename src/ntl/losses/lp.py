@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.registry import register
-from ntl.losses.rows import NumberRows, Reduction, check_reduction, of_number_rows
+from ntl.losses.rows import NumberRows, Reduction, check_positive, check_reduction, of_number_rows, upcast
 
 
 @of_number_rows
@@ -26,6 +26,7 @@ def ntl_mae(rows: NumberRows) -> Tensor:
 @of_number_rows
 def ntl_huber(rows: NumberRows, *, delta: float = 1.0) -> Tensor:
     """Return ½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, which uses δ = 1."""
+    check_positive("delta", delta)
     return F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
 
 
@@ -38,8 +39,7 @@ def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction 
     """
     if predictions.shape != targets.shape:
         raise ValueError(f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} differ in shape")
-    if predictions.dtype.itemsize < 4:
-        predictions = predictions.float()
+    predictions = upcast(predictions)
     errors = (predictions - targets.to(predictions.dtype)).square()
     check_reduction(reduction)
     if reduction == "none":

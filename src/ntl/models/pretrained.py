@@ -107,6 +107,8 @@ def _vocabulary(config: configs.CausalConfig | configs.GPT2Config, tokenizer: An
 
 
 def _gpt2_config(config: configs.GPT2Config, tokenizer: Any, **settings: Any) -> transformers.GPT2Config:
+    if config.n_embd % config.n_head:
+        raise UserError(f"model.n_embd={config.n_embd}: must be a multiple of model.n_head={config.n_head}.")
     settings |= {name: getattr(config, name) for name in ("n_positions", "n_embd", "n_layer", "n_head")}
     settings |= {**_vocabulary(config, tokenizer), **dropout_rates(config, transformers.GPT2Config())}
     # The same function as the published gelu_new, in one kernel instead of seven.
@@ -166,9 +168,7 @@ def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     rates = {name: rate for name, rate in own.to_dict().items() if type(rate) in (int, float)}  # a boolean is a switch
     names = [name for name in rates if "drop" in name and "layer" not in name]  # layer dropout is something else
     if config.dropout and not names:
-        raise UserError(
-            f"model.dropout={config.dropout}: {own.model_type} models have no dropout; set model.dropout=0."
-        )
+        raise UserError(f"model.dropout={config.dropout}: {own.model_type} has no dropout; set model.dropout=0.")
     return dict.fromkeys(names, config.dropout)
 
 

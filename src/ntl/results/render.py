@@ -147,11 +147,9 @@ def to_markdown(table: Table) -> str:
         lines += [escape(" ".join(table.spec.note.split())), ""]
     missing = sum(len({*row.seeds} - row.records.keys()) for row in table.rows)
     lacks = f" Of its runs {missing} are missing." if missing else ""
-    command = ["python scripts/reproduce.py", f"table={table.spec.name}", f"scale={table.scale}", *table.added]
-    lines.append(
-        f"Scale `{table.scale}`.{lacks} [CSV]({table.stem}.csv): intervals, differences, all columns, where the "
-        f"records are from. Made by `{' '.join(command)}`."
-    )
+    asked = [f"table={table.spec.file or table.spec.name}", f"scale={table.scale}", *table.added]
+    csv = f"[CSV]({table.stem}.csv): intervals, differences, all columns, where the records are from."
+    lines.append(f"Scale `{table.scale}`.{lacks} {csv} Made by `python scripts/reproduce.py {' '.join(asked)}`.")
     return "\n".join([*lines, ""])
 
 

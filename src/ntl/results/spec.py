@@ -180,6 +180,7 @@ class TableSpec:
 
     ``primary_at``: scale -> the comparison of that scale, where it is another than ``primary``.
     ``added`` are overrides that a command line gave for all its runs: with any of them it is not the table of the file.
+    ``file`` is the path by which it was asked for, as one outside ``config/table`` is; else empty.
     """
 
     title: str
@@ -188,6 +189,7 @@ class TableSpec:
     primary_at: dict[str, PrimarySpec] = field(default_factory=dict)
     note: str = ""
     name: str = ""
+    file: str = ""
     added: list[str] = field(default_factory=list)
 
     @property
@@ -214,7 +216,7 @@ def load_table_spec(name: str) -> TableSpec:
         names = table_names()
         raise UserError(f"no table {name!r}.{nearest(name, names) or ' Choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
-    spec.name = path.stem
+    spec.name, spec.file = path.stem, name if name.endswith(".yaml") else ""
     for scale in spec.scales:
         primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
         block = check_pair(primary, spec, where)
