@@ -160,8 +160,8 @@ def melting_points(records: Sequence[RunRecord]) -> Iterator[str]:
     for label in (CE, NTL):
         runs = arms["", label]
         for reading in READINGS[1:] if len(runs) > 2 else ():
-            sides = ([unpack_errors(run.errors[f"test{at}"]) for run in runs.values()] for at in ("", reading))
-            gap = "{:+.2f} [{:+.2f}, {:+.2f}] K".format(*resampled(*sides))
+            first, second = ([unpack_errors(run.errors[f"test{at}"]) for run in runs.values()] for at in ("", reading))
+            gap = "{:+.2f} [{:+.2f}, {:+.2f}] K".format(*resampled(first, second))
             yield f"- {label}, MAE by {reading[1:].replace('_', ' ')} less greedily: {gap}, n = {len(runs)}"
     yield _best([(arms["", CE], arms["", NTL])], "validation/mae", "test/mae")
 
