@@ -49,19 +49,22 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Table
     """The table of this file, with these numbers of a paper."""
     (tmp_path / "paper").mkdir()
     monkeypatch.setattr("ntl.results.spec.PAPER_FOLDER", tmp_path / "paper")
+    monkeypatch.setattr("ntl.results.spec.TABLE_FOLDER", tmp_path)
 
     def make(text: str, paper: str = PAPER) -> TableSpec:
         (tmp_path / "mine.yaml").write_text(text)
         (tmp_path / "paper" / "mine.yaml").write_text(paper)
-        return load_table_spec(str(tmp_path / "mine.yaml"))
+        return load_table_spec("mine")
 
     return make
 
 
-def test_a_spec_is_typed(load) -> None:
+def test_a_spec_is_typed(load, tmp_path: Path) -> None:
     spec = load(GOOD)
     row = spec.blocks[0].rows[0]
     assert (spec.name, spec.scales, row.role, row.paper) == ("mine", ["tiny"], Role.baseline, {"test/mae": [1.5, 0.1]})
+    elsewhere = load_table_spec(str(tmp_path / "mine.yaml"))  # a copy that may have other rows
+    assert elsewhere.blocks[0].rows[0].paper == {}
 
 
 @pytest.mark.parametrize(

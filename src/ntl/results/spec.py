@@ -227,7 +227,7 @@ def load_table_spec(name: str) -> TableSpec:
             column_of(block, metric, where)
     rows = {(number, row.group, row.label): row for number, block in enumerate(spec.blocks) for row in block.rows}
     numbers = PAPER_FOLDER / path.name
-    for printed in read_yaml(numbers)["rows"] if numbers.is_file() else ():
+    for printed in read_yaml(numbers)["rows"] if numbers.is_file() and not spec.file else ():
         place = number, group, label = printed.get("block", 0), printed.get("group", ""), printed["label"]
         where = f"{numbers}: rows: {f'{group} {label}'.strip()}"
         if place not in rows:
