@@ -99,6 +99,9 @@ def test_a_template_makes_the_question(tmp_path: Path) -> None:
     found = prepared(tmp_path / "data", jsonl(tmp_path / "a.jsonl", rows), template=template, answer="metres")
     every = {pair for split in ("train", "validation", "test") for pair in pairs_of(found, split)}
     assert every == {(f"Convert {n} km to {{m}}, {n}! ${n} $b }} {{}} {{", str(1000 * n)) for n in range(5)}
+    path = jsonl(tmp_path / "b.jsonl", [{"text": "a", "answer": 1}, {"text": "", "answer": 2}])
+    with pytest.raises(UserError, match=rf"^{path}:2: empty question"):
+        prepared(tmp_path / "data", path, template="{text}")
 
 
 def test_equal_questions_share_a_split_and_shares_are_of_different_ones(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class File(Own):
             as_text = {self.answer: json_of} if self.answers == LISTS else {}
             texts = {name: as_text.get(name, text_of)(name, value) for name, value in cells.items()}
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], self.template)
-            question, answer = filled or texts[self.question], texts[self.answer]
+            question, answer = filled if self.template else texts[self.question], texts[self.answer]
         else:
             question, answer, *before = said_in(cells)
         if before and self.format == "plain":
