@@ -127,6 +127,15 @@ def test_few_rows_and_a_limit_are_said(tmp_path: Path, caplog) -> None:
     assert "test: 2 of 4 rows are used (dataset.test_rows=2)." in caplog.messages
 
 
+@pytest.mark.parametrize("answer", ["null", "NaN", "true", '""', '"NA"', '"about 5"'])
+@pytest.mark.parametrize("number_format", ["plain", "auto"])
+def test_of_a_missing_number_the_place_and_a_remedy_are_told(answer: str, number_format: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"question": "q", "answer": "1"}}\n{{"question": "r", "answer": {answer}}}\n')
+    with pytest.raises(UserError, match=rf"^{path}:2: .*; (fill it in|write [a-z ]+), or leave the row"):
+        prepared(tmp_path / "data", path, number_format=number_format)
+
+
 def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path, caplog) -> None:
     path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
     test = jsonl(tmp_path / "test.jsonl", as_rows([*ROWS[:3], ROWS[0], ("new", "1")]))

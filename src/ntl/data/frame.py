@@ -43,7 +43,7 @@ def texts_of(X: Any, columns: Sequence[str], template: str) -> list[str]:
         try:
             cells = {name: text_of(name, cell) for name, cell in values.items()}
         except ValueError as error:
-            raise ValueError(f"X[{at}]: {error}; fill it in, or leave the row out") from error
+            raise ValueError(f"X[{at}]: {error}") from error
         texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template or usual))
         if not "".join(cells.values()).strip():
             raise ValueError(f"X[{at}] is an empty text")
