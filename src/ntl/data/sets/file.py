@@ -267,7 +267,7 @@ def text_of(column: str, value: Any) -> str:
     """The value of a column as text: 1e-7 as 0.0000001, 1.0 as 1. ValueError for no text and no finite number."""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | Decimal):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating | Decimal):
         shown = "null" if value is None else repr(value)[:60]
         raise ValueError(f"{column!r} is {shown}, neither text nor a number; write it as one, or leave the row out")
     if not (number := Decimal(str(value))).is_finite():
