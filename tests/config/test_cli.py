@@ -89,6 +89,7 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("lss=ce", "lss: no such setting.*Did you mean 'loss'"),
         ("lr=1e-3", "lr: no such setting.*Did you mean 'trainer.lr'"),
         ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
+        ("dataset.path=my.jsonl", r"exhaustive_digits\. It is a setting of dataset=file, dataset=text\.$"),
         ("+dataset.rows=1", r"^\+dataset.rows: no such setting; dataset has name, .* Did you mean 'train_rows'"),
         ("loss.options.sigma=1", r"add it as \+loss.options.sigma=VALUE"),
         (

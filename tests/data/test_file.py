@@ -99,6 +99,9 @@ def test_a_template_makes_the_question(tmp_path: Path) -> None:
     found = prepared(tmp_path / "data", jsonl(tmp_path / "a.jsonl", rows), template=template, answer="metres")
     every = {pair for split in ("train", "validation", "test") for pair in pairs_of(found, split)}
     assert every == {(f"Convert {n} km to {{m}}, {n}! ${n} $b }} {{}} {{", str(1000 * n)) for n in range(5)}
+    path = jsonl(tmp_path / "b.jsonl", [{"text": "a", "answer": 1}, {"text": "", "answer": 2}])
+    with pytest.raises(UserError, match=rf"^{path}:2: empty question"):
+        prepared(tmp_path / "data", path, template="{text}")
 
 
 def test_equal_questions_share_a_split_and_shares_are_of_different_ones(tmp_path: Path) -> None:
@@ -122,6 +125,15 @@ def test_few_rows_and_a_limit_are_said(tmp_path: Path, caplog) -> None:
     everything = pairs_of(prepared(tmp_path / "data", path), "test")
     assert [pair for pair in everything if pair in pairs_of(found, "test")] == pairs_of(found, "test")
     assert "test: 2 of 4 rows are used (dataset.test_rows=2)." in caplog.messages
+
+
+@pytest.mark.parametrize("answer", ["null", "NaN", "true", '""', '"NA"', '"about 5"'])
+@pytest.mark.parametrize("number_format", ["plain", "auto"])
+def test_of_a_missing_number_the_place_and_a_remedy_are_told(answer: str, number_format: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"question": "q", "answer": "1"}}\n{{"question": "r", "answer": {answer}}}\n')
+    with pytest.raises(UserError, match=rf"^{path}:2: .*; (fill it in|write [a-z ]+), or leave the row"):
+        prepared(tmp_path / "data", path, number_format=number_format)
 
 
 def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path, caplog) -> None:

@@ -143,6 +143,9 @@ def test_a_decoding_that_rounds_the_answers_is_said(tmp_path: Path, caplog) -> N
     line = "extra_decodings.expectation.decimals=2: it rounds, and answers have up to 4 decimals; raise it."
     assert line in caplog.messages
     assert "median.decimals" not in caplog.text
+    train(compose(told(tmp_path, "0.0000000000011", "decoding=expectation", "decoding.decimals=12")))
+    line = "decoding.decimals=12: it rounds, and answers have up to 13 decimals; round them in the file, or"
+    assert any(line in each for each in caplog.messages)  # it can not be raised
 
 
 @pytest.mark.parametrize(

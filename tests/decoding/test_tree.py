@@ -87,8 +87,14 @@ def test_an_answer_may_end_with_any_of_several_tokens() -> None:
     assert found.probabilities[found.values == 1] == pytest.approx(float(expected), rel=1e-6)
 
 
-def test_which_models_read_an_example_as_one_row() -> None:
+def test_which_models_read_an_example_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call has a mask: without one, transformers warns of padding."""
+    masks = list[torch.Tensor | None]()
+    warn = "transformers.PreTrainedModel.warn_if_padding_and_no_attention_mask"
+    monkeypatch.setattr(warn, lambda model, ids, mask: masks.append(mask))
     assert [family for family in MODELS if reads_masks(tiny(family))] == ["decoder", "grouped_heads"]
+    assert masks
+    assert all(mask is not None for mask in masks)
 
 
 @pytest.mark.parametrize("family", MODELS)

@@ -177,6 +177,11 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
         "ridge regression 0.500",
         "best constant 9.000",
     ]
+    small = [run("ce", 1, 4e-5, 1.25e-5)]
+    small[0].metrics |= {"test/mae:median": 2e-4, "test/mae:ridge": 1.5e-5, "test/mae:mean": 3e-4}
+    errors = ["4e-05", "expectation 1.25e-05", "ridge regression 1.5e-05", "best constant 0.0002"]
+    assert all(any(want in line for line in lines(small)) for want in errors)
+    assert [*compare_runs(labels(small), small)["mean"]] == ["0.500", "4e-05"]
     assert lines(runs[:2])[0].startswith("One or two seeds show no difference")
     assert lines(runs[::2])[2:5] == [
         "test MAE from greedy unparsable",

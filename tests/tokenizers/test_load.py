@@ -258,10 +258,11 @@ def test_ids_begin_as_t5s_do_and_words_stay_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["digit", "default"])
-def test_another_order_gives_identical_files(tmp_path: Path, kind: str) -> None:
+def test_another_order_and_folder_give_identical_files(tmp_path: Path, kind: str) -> None:
+    """Also one with a comma in its name, which in sentencepiece divides paths."""
     train_tokenizer(iter(PRODUCTS), tmp_path / "here", kind=kind)
-    train_tokenizer(PRODUCTS[::-1], tmp_path / "there", kind=kind)
-    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+    train_tokenizer(PRODUCTS[::-1], tmp_path / 'a, b "c"' / "there", kind=kind)
+    assert contents(tmp_path / "here") == contents(tmp_path / 'a, b "c"' / "there")
 
 
 def has_unknown(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:

@@ -112,14 +112,12 @@ def register() -> None:
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
-    if key == "name":  # every group has one
-        return ""
+    """A suggestion for an unknown key: a setting of that name in a group, or a similar one; not for `name`, of all."""
     names = {end: {end: None} for end in known}
     for path, schema in () if parent else schemas().items():
         for name in describe(schema(), f"{path.partition('/')[0]}."):
             names.setdefault(name.rpartition(".")[2], {})[name] = None
-    return did_you_mean(name for end in closest(key, names) for name in names[end])
+    return "" if key == "name" else did_you_mean(name for end in closest(key, names) for name in names[end])
 
 
 def unknown_setting(name: str, schema: type, sign: str = "") -> str:
@@ -127,7 +125,9 @@ def unknown_setting(name: str, schema: type, sign: str = "") -> str:
     parent, _, key = name.rpartition(".")
     known, where = setting_names(schema), f"{parent} has" if parent else "choose one of"
     listed = ", ".join(known) or "none; take another, as hydra/launcher=slurm"  # Hydra's own launcher has none
-    return f"{sign}{name}: no such setting; {where} {listed}.{hint(key, known, parent)}"
+    of = [path for path, other in schemas().items() if parent == "dataset" == path[:7] and key in setting_names(other)]
+    meant = f" It is a setting of {', '.join(of).replace('/', '=')}." if of else hint(key, known, parent)
+    return f"{sign}{name}: no such setting; {where} {listed}.{meant}"
 
 
 def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:

@@ -51,11 +51,12 @@ def choices(group: str) -> list[str]:
 
 
 def renamed(override: str) -> str:
-    """The override in the present words: ``beside=readings`` is ``extra_decodings=all``."""
+    """The override in the files' words: ``beside=readings`` is ``extra_decodings=all``, ``mean`` ``expectation``."""
     key, sign, value = override.partition("=")
     present = re.sub(r"^(\W*)beside\b", r"\1extra_decodings", key)
-    is_choice = present != key and "." not in key
-    return present + sign + (re.sub(r"\breadings\b", "all", value) if is_choice else value)
+    value = re.sub(r"\breadings\b", "all", value) if present != key and "." not in key else value
+    is_reading = present.lstrip("+") in ("decoding", "extra_decodings")
+    return present + sign + (re.sub(r"\bmean\b", "expectation", value) if is_reading else value)
 
 
 def literal(value: Any) -> Any:

@@ -33,18 +33,19 @@ def texts_of(X: Any, columns: Sequence[str], template: str) -> list[str]:
         frame = pd.DataFrame({"text": array})
     if frame.empty:
         raise ValueError("Found array with 0 sample(s) (X) while a minimum of 1 is required.")
-    if lacking := [name for name in columns if name not in frame.columns]:
-        there = ", ".join(map(str, frame.columns))
-        raise ValueError(f"X has no column {', '.join(lacking)}, which fit and template have; it has {there}")
-    usual = "{text}" if [*columns] == ["text"] else "\n".join(f"{name}: {{{name}}}" for name in columns)
+    if wrong := [name for name in columns if [*frame.columns].count(name) != 1]:
+        what, there = "several columns" if wrong[0] in frame.columns else "no column", ", ".join(frame.columns)
+        raise ValueError(f"X has {what} {', '.join(wrong)}, which fit and template have; it has {there}")
     texts = list[str]()
-    for at, row in enumerate(pd.DataFrame(frame[[*columns]]).to_dict(orient="records")):
-        values = {str(name): str(cell) if isinstance(cell, bool) else cell for name, cell in row.items()}
+    for at, row in enumerate(zip(*(frame[name].array for name in columns), strict=True)):
+        pairs = zip(columns, row, strict=True)
         try:
-            cells = {name: text_of(name, cell) for name, cell in values.items()}
+            cells = {name: str(x) if isinstance(x, bool | np.bool_) else text_of(name, x) for name, x in pairs}
         except ValueError as error:
-            raise ValueError(f"X[{at}]: {error}; fill it in, or leave the row out") from error
-        texts.append(COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template or usual))
+            raise ValueError(f"X[{at}]: {error}") from error
+        usual = cells["text"] if [*cells] == ["text"] else "\n".join(f"{name}: {cell}" for name, cell in cells.items())
+        filled = COLUMN.sub(lambda part, cells=cells: cells[part[1]] if part[1] else part[0][0], template)
+        texts.append(filled if template else usual)
         if not "".join(cells.values()).strip():
             raise ValueError(f"X[{at}] is an empty text")
     return texts

@@ -121,9 +121,9 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
             elif config.dataset.answers == "number":
                 remedy = "dataset.number_format=auto writes it as digits and a point"
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
-    for group, decimals in rounding.items():
-        if decimals < most:
-            logger.warning(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; raise it.")
+    for group, decimals in ((group, decimals) for group, decimals in rounding.items() if decimals < most):
+        remedy = "raise it" if decimals < 12 else "round them in the file, or write them in a smaller unit"
+        logger.warning(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; {remedy}.")
 
 
 def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:

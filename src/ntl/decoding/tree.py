@@ -280,22 +280,22 @@ def added_mask(seen_EWC: Tensor, dtype: torch.dtype) -> Tensor:
 def reads_masks(model: Any) -> bool:
     """Return whether a decoder reads its cache through a mask of each token's own, tried once on three tokens.
 
-    Some ignore such a mask, or take positions from elsewhere. The third token, from which the second is hidden, must
-    have the logits that it has behind the first.
+    Some ignore it, or its positions. The third token, from which the second is hidden, must have a second one's logits.
     """
-    windowed = getattr(model.config, "sliding_window", None)  # its cache drops tokens by their number
-    if windowed or masks_refused(model):
+    if getattr(model.config, "sliding_window", None) or masks_refused(model):  # a window drops tokens by their number
         return False
     if model not in _READS_MASKS:
         was_training = model.training
         model.eval()
         ids = torch.arange(3, device=model.device).clamp(max=model.config.vocab_size - 1)[None]
         seen = torch.tensor([[[True, True, False], [True, False, True]]], device=model.device)
-        behind = {"position_ids": ids.new_ones(1, 2), "attention_mask": added_mask(seen, model.dtype)}
+        ones = torch.ones_like(ids)  # without a mask, transformers takes ids 0 and 2 for padding, and warns
+        behind = {"position_ids": ones[:, 1:], "attention_mask": added_mask(seen, model.dtype)}
+        shown = ({"input_ids": ids[:, ::step], "attention_mask": ones[:, ::step]} for step in (1, 2))
         with torch.no_grad():
-            with_all, without = (model(shown, use_cache=False).logits[0, -1] for shown in (ids, ids[:, ::2]))
+            with_all, without = (model(**inputs, use_cache=False).logits[0, -1] for inputs in shown)
             try:
-                cache = model(ids[:, :1], use_cache=True).past_key_values
+                cache = model(ids[:, :1], attention_mask=ones[:, :1], use_cache=True).past_key_values
                 logits = model(ids[:, 1:], past_key_values=cache, use_cache=True, **behind).logits[0, -1]
             except (ValueError, RuntimeError, IndexError):
                 logits = with_all

@@ -129,7 +129,7 @@ def rewrite(answers: Sequence[tuple[str, str]], mark: str = "") -> tuple[list[st
     for place, text in answers:
         value, shown = read_value(text), f"{place}: the answer {text[:60]!r}"
         if value is None:
-            raise UserError(f"{shown} is no number with at most a unit.")
+            raise UserError(f"{shown} is no number with at most a unit; write it so, or leave the row out.")
         if mark and mark not in value.numerals:
             raise UserError(
                 f"{shown} is no number with a decimal {NAMES[mark]}; dataset.number_format=auto reads either mark."

@@ -79,17 +79,14 @@ def regression_heads(records: Sequence[RunRecord], outputs: Path) -> list[RunRec
 
 
 def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.DataFrame":
-    """A line for each name of runs and metric: mean and sd over seeds, and the effect over the first name.
-
-    The runs are of one data set; only scores on the same test data are compared.
-    """
+    """A line for each name of runs of a data set, and metric: mean, sd, and the effect on the same test data."""
     import pandas as pd
 
     runs, lines = _by_name(names, records), list[tuple[str, str, str, int, str]]()
     splits = [key.removesuffix("/count") for key in records[0].metrics if key.endswith("/count")]
     base = runs[names[0]]
     for (name, have), (split, metric) in product(runs.items(), product(splits, SHOWN)):
-        column = ColumnSpec(f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
+        column = _column(records[0], f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
         if values := by_seed(column.metric, have):
             mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
             gap = _gap(base, have, column.metric)
@@ -102,9 +99,8 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
 def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     """What follows from several readings, then a table with a line for each name of runs and reading, over their seeds.
 
-    It has the error on the first test split of numbers, its difference from CE read in the same way and from CE greedy,
-    and what is known of answers and intervals. Without CE the first row takes its place. Nothing without a number as
-    the answer, nor for a single line.
+    It has the error on the first test split of numbers, its difference from CE, or the first row, read in the same way
+    and greedily, and what is known of answers and intervals. Nothing without numbers, nor for a single line.
     """
     import pandas as pd
 
@@ -118,7 +114,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     if not errors or len(runs) * len(called) < 2:
         return []
     error, greedy = errors[0], next(iter(called))
-    split, column = error.partition("/")[0], ColumnSpec(error)
+    split, column = error.partition("/")[0], _column(first, error)
     of_ce = [name for name, have in runs.items() for run in have.values() if run.config["loss"]["name"] == "ce"]
     base = (of_ce or [*runs])[0]
 
@@ -153,9 +149,7 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     named = {f"{row}, {called[at]}": difference for (row, at), difference in gaps.items() if difference}
     advice = _advice(f"{base}, {called[greedy]}", named)
-    if ridge is not None and ridge < min(
-        (stat.mean for stat in means.values() if stat.mean is not None), default=ridge
-    ):
+    if ridge is not None and ridge < min((s.mean for s in means.values() if s.mean is not None), default=ridge):
         advice.append("Ridge regression on characters has less error than all of these: the model adds nothing.")
     return [*advice, *lines]
 
@@ -178,6 +172,12 @@ def _advice(base: str, gaps: Mapping[str, Effect]) -> list[str]:
 def _by_name(names: Sequence[str], records: Sequence[RunRecord]) -> dict[str, Runs]:
     pairs = [*zip(names, records, strict=True)]
     return {name: {record.seed: record for label, record in pairs if label == name} for name in names}
+
+
+def _column(record: RunRecord, metric: str, heading: str = "") -> ColumnSpec:
+    """The column of a metric; of errors, three digits where that of a constant is small, in which all is 0.000."""
+    is_small = metric.endswith("/mae") and 0 < (record.metrics.get(f"{metric}:median") or 1) < 0.1
+    return ColumnSpec(metric, heading, ".3g" * is_small)
 
 
 def _gap(base: Runs, other: Runs, metric: str, base_metric: str = "") -> Effect | None:

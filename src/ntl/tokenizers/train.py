@@ -81,7 +81,7 @@ def _train(counts: Counter[str], work: Path, kind: str, vocab_size: int) -> byte
         path.write_text("".join(f"{text}\t{count}\n" for text, count in rows), encoding="utf-8", newline="\n")
     model = io.BytesIO()
     SentencePieceTrainer.Train(
-        input=str(corpus),
+        input=[str(corpus)],
         input_format="tsv",
         model_writer=model,
         model_type="unigram",

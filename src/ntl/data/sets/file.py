@@ -91,14 +91,14 @@ class File(Own):
             as_text = {self.answer: json_of} if self.answers == LISTS else {}
             texts = {name: as_text.get(name, text_of)(name, value) for name, value in cells.items()}
             filled = COLUMN.sub(lambda part: texts[part[1]] if part[1] else part[0][0], self.template)
-            question, answer = filled or texts[self.question], texts[self.answer]
+            question, answer = filled if self.template else texts[self.question], texts[self.answer]
         else:
             question, answer, *before = said_in(cells)
         if before and self.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
         for name, text in (("question", question), ("answer", answer)):
             if not text.strip():
-                raise ValueError(f"empty {name}")
+                raise ValueError(f"empty {name}; fill it in, or leave the row out")
         if self.answers == "number":
             answer = answer.strip()
             written = cells.get(self.answer, cells.get("output", ""))
@@ -113,8 +113,8 @@ class File(Own):
         quoted = f"the answer {answer!r:.60}"
         if self.answers == "number" and self.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
             kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
-            remedy = "dataset.number_format=auto reads" if read_value(answer) else f"dataset.answers={kind} takes"
-            return f"{quoted} is no number; {remedy} it"
+            takes = f"write one, or leave the row out; dataset.answers={kind} takes"
+            return f"{quoted} is no number; {'dataset.number_format=auto reads' if read_value(answer) else takes} it"
         if self.answers == "reasoning":
             if answer.count(self.mark) != 1 or parse_number(number := self.scored(answer)) is None:
                 return (
@@ -264,14 +264,12 @@ def _is_blank(line: tuple[int, str]) -> bool:
 
 
 def text_of(column: str, value: Any) -> str:
-    """The value of a column as text. A number is written out: 1e-7 as 0.0000001, 1.0 as 1.
-
-    ValueError for a value that is neither text nor a finite number.
-    """
+    """The value of a column as text: 1e-7 as 0.0000001, 1.0 as 1. ValueError for no text and no finite number."""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | Decimal):
-        raise ValueError(f"{column!r} is {'null' if value is None else repr(value)[:60]}, neither text nor a number")
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating | Decimal):
+        shown = "null" if value is None else repr(value)[:60]
+        raise ValueError(f"{column!r} is {shown}, neither text nor a number; write it as one, or leave the row out")
     if not (number := Decimal(str(value))).is_finite():
-        raise ValueError(f"{column!r} is {value}, no finite number")
+        raise ValueError(f"{column!r} is {value}, no finite number; fill it in, or leave the row out")
     return format_number(number)
