@@ -261,6 +261,8 @@ def test_the_former_name_of_extra_decodings_is_read(composed, written, tmp_path:
     config = composed("extra_decodings=all", "extra_decodings.median.num_beams=7")
     assert composed("beside=readings", "beside.median.num_beams=7") == config
     assert composed("beside=[median,expectation]") == composed("extra_decodings=[median,expectation]")
+    both = composed("decoding=mean", "extra_decodings=[mean,median]")  # as it is called in Python
+    assert both == composed("decoding=expectation", "extra_decodings=[expectation,median]")
     path = written("extra_decodings=all", "extra_decodings.median.num_beams=7") / "config.yaml"
     path.write_text(path.read_text().replace("extra_decodings:", "beside:"))
     stored = read_config(path.parent)
