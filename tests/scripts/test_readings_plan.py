@@ -4,10 +4,10 @@ import runpy
 
 import numpy as np
 import pytest
-from rows import record
 from scipy.stats import ttest_rel
 
 from ntl.config.folders import ROOT
+from ntl.results import RunRecord
 
 PLAN = runpy.run_path(str(ROOT / "scripts" / "readings_plan.py"))
 
@@ -43,5 +43,8 @@ def test_resamples_of_seeds_and_rows() -> None:
 def test_each_run_is_read_as_its_validation_rows_say() -> None:
     metrics = {"validation/mae": 2.0, "validation/mae@median": 1.0, "test/mae": 5.0, "test/mae@median": 7.0}
     undefined = {**metrics, "validation/mae@median": None}
-    runs = {1: record(1, metrics=metrics), 2: record(2, metrics=undefined)}
+    runs = {
+        seed: RunRecord(id=f"r{seed}", overrides=[], config={}, seed=seed, metrics=of)
+        for seed, of in ((1, metrics), (2, undefined))
+    }
     assert PLAN["chosen"]("validation/mae", "test/mae", runs) == {1: 7.0, 2: 5.0}
