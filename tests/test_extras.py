@@ -119,6 +119,6 @@ def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
     assert len(said) == len(commands) > 14
     assert said.pop("loss_curves") == [0, "", ""]  # torch is all that it needs
     for name, (code, out, err) in said.items():
-        extra = "report" if name.startswith("make_") else "train"
+        extra = "report" if name.startswith(("make_", "readings_")) else "train"
         line = rf"error: \w+ is not installed; run pip install -e '\.\[{extra}\]' in the clone\.\n"
         assert (code, out, bool(re.fullmatch(line, err))) == (2, "", True), (name, err)
