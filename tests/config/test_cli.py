@@ -213,6 +213,9 @@ HELP = {
     "--help model.dropout": "  model.dropout=0; ≥ 0, ≤ 0.9\n      Dropout; null, unless",
     "--help trainer.normalization": "  trainer.normalization=step; step, micro_batch\n",
     "--help trainer.bf16": "  trainer.bf16=false; true, false, auto\n",
+    "--help dataset=file": '\n  dataset.path=""\n',
+    "--help model=hf": '\n  model.path=""\n',
+    "--help decoding=speculative": "\ndecoding=speculative: Greedy decoding in which",
     "--help seed loss.weight=3e-5": "  seed=1; ≥ 0, ≤ 4294967295\n",
 }
 
@@ -221,7 +224,7 @@ HELP = {
 def test_help_has_the_values_that_hold(line: str) -> None:
     text = asked(line)
     assert HELP[line] in text
-    assert "dataset=gsm8k" in line or text.startswith(HELP[line])
+    assert HELP[line].startswith("\n") or text.startswith(HELP[line])
 
 
 def test_help_of_everything_needs_no_library() -> None:

@@ -141,7 +141,10 @@ def help_asked(words: Sequence[str]) -> str | None:
         return None
     overrides = [word for word in asked if "=" in word]
     topics = [word for word in asked if "=" not in word] or [word.split("=")[0].split(".")[0] for word in overrides]
-    config = compose(overrides)
+    try:
+        config = compose(overrides)
+    except UserError:  # such as dataset=file without a path, whose help is asked for
+        config = compose(overrides, check=False)
     settings, texts, known = describe(config), list[str](), [RUN, *GROUPS]
     for topic in dict.fromkeys(topics):
         lines, part = [], getattr(config, topic, config)

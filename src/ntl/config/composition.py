@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -264,10 +264,11 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     return raw
 
 
-def compose(overrides: Sequence[str] = ()) -> root.Config:
-    """The config that ``train.py`` makes of these overrides."""
+def compose(overrides: Sequence[str] = (), *, check: bool = True) -> root.Config:
+    """The config that ``train.py`` makes of these overrides; or as they stand, whether or not they fit each other."""
     overrides = [quoted(word) for word in overrides]
-    return to_config(_raw(overrides), overrides)
+    raw = _raw(overrides)
+    return to_config(raw, overrides) if check else cast(root.Config, OmegaConf.to_object(raw))
 
 
 def _merged(group: str, values: Any) -> Any:
