@@ -64,6 +64,7 @@ def test_a_finished_run_is_not_repeated(finished: Path, small, caplog: pytest.Lo
     assert train(small("decoding=beam")) == path
     assert path.stat().st_mtime_ns == written
     assert "finished already" in caplog.text
+    assert "It was decoded with decoding.name=greedy, decoding.num_beams=1, " in caplog.text
     assert "scripts/predict.py" in caplog.text
     path.write_text(path.read_text().replace(finished.name, f"{finished.name}0"))
     with pytest.raises(UserError, match="the record of another run"):

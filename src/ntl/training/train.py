@@ -313,7 +313,9 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
     chose = config.decoding.name == "auto" and "readings" in record.model
     if not chose and missing_decodings({"extra_decodings": {"own": decoded}}, {"own": asked}):
-        logger.warning(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
+        others = {key: value for key, value in decoded.items() if value != asked.get(key) and key != "_target_"}
+        was = ", ".join(f"decoding.{key}={value}" for key, value in others.items())
+        logger.warning(f"It was decoded with {was}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
 
 
