@@ -13,7 +13,7 @@ import numpy as np
 
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS
-from ntl.results.effects import Effect, Seeds, effect, summarize
+from ntl.results.effects import Effect, Seeds, effect
 from ntl.results.match import by_seed, plan_block, row_records
 from ntl.results.record import RunRecord, check_folders, load_records, unpack_errors
 from ntl.results.spec import ColumnSpec, table_spec
@@ -110,26 +110,34 @@ def _primary(table: str, scale: str, records: Sequence[RunRecord]) -> str:
 def readings(records: Sequence[RunRecord]) -> Iterator[str]:
     """Table A."""
     arms = arms_of("readings", "tiny", records)
-    seeds = sorted(set.intersection(*(set(arms[group, label]) for group in NOISY for label in (CE, NTL))))
 
-    def logs(label: str, reading: str, groups: Sequence[str] = NOISY) -> np.ndarray:
-        runs = [arms[group, label] for group in groups]
-        values = [[of[seed].value(TRUTH + reading) for of in runs] for seed in seeds]
-        return np.log(np.array(values, dtype=float))  # (seeds, cells)
+    def logs(label: str, groups: Sequence[str]) -> tuple[np.ndarray, ...]:
+        """Of the seeds that all have, (seeds, cells) each: of CE greedily and by digit median, of the row greedily."""
+        runs = [(arms[group, CE], arms[group, label]) for group in groups]
+        seeds = sorted(set.intersection(*(set(side) for pair in runs for side in pair)))
+        sides = ((0, TRUTH), (0, f"{TRUTH}@digit_median"), (1, TRUTH))
+        values = [[[pair[side][seed].value(metric) for pair in runs] for seed in seeds] for side, metric in sides]
+        return tuple(np.log(np.array(values, dtype=float)))
+
+    def greedily(label: str, groups: Sequence[str]) -> Effect | None:
+        base, other = ([by_seed(TRUTH, arms[group, row]) for group in groups] for row in (CE, label))
+        return effect(ColumnSpec(TRUTH), base, other)
 
     yield _primary("readings", "tiny", records)
-    if len(seeds) < 3:
+    whole = greedily(NTL, NOISY)
+    if whole is None or whole.summary.n < 3:
         return
-    gains = {dose: (logs(CE, "", [MIDDLE]) - logs(label, "", [MIDDLE])).mean(1) for dose, label in DOSES.items()}
-    gain, taken = ((logs(CE, "") - logs(label, at)).mean(1) for label, at in ((NTL, ""), (CE, "@digit_median")))
-    of_middle = (logs(CE, "", [MIDDLE]) - logs(CE, "@digit_median", [MIDDLE])).mean(1)
-    if (least := summarize(gain.tolist()).low) is not None and least > 0:  # else there is no gain to explain
-        pairs = {"the four cells with noise": (gain, taken)}
-        pairs |= {f"{MIDDLE}, λ = {dose}": (by_loss, of_middle) for dose, by_loss in gains.items()}
-        for what, pair in pairs.items():
-            share = "{:.2f} [{:.2f}, {:.2f}]".format(*share_explained(*pair))
-            yield f"- {what}: the digit median explains {share} of NTL-WAS's greedy gain ({_percent(pair[0])})"
-    f, p = same_in_all_cells(logs(NTL, "") - logs(CE, "@digit_median"))
+    if whole.gain and whole.gain[0] > 0:  # else there is no gain to explain
+        doses = [(f"{MIDDLE}, λ = {dose}", label, [MIDDLE]) for dose, label in DOSES.items()]
+        for what, label, groups in (("the four cells with noise", NTL, NOISY), *doses):
+            if gap := greedily(label, groups):
+                greedy, median, loss = logs(label, groups)
+                share = "{:.2f} [{:.2f}, {:.2f}]".format(
+                    *share_explained((greedy - loss).mean(1), (greedy - median).mean(1))
+                )
+                yield f"- {what}: the digit median explains {share} of NTL-WAS's greedy gain ({gap.short})"
+    _, median, loss = logs(NTL, NOISY)
+    f, p = same_in_all_cells(loss - median)
     yield f"- the primary difference in the four cells: F = {f:.2f}, p = {p:.2g}"
     for group in dict.fromkeys(group for group, _ in arms):
         base, other = arms[group, CE], arms[group, NTL]
@@ -137,13 +145,6 @@ def readings(records: Sequence[RunRecord]) -> Iterator[str]:
         yield _said(f"{group}, {NTL} greedily against {CE} by digit median", _gap(base, other, TRUTH, "@digit_median"))
         yield f"{_best([(base, other)], 'validation/rmse', TRUTH)}, {group}"
     yield _best([(arms[group, CE], arms[group, NTL]) for group in NOISY], "validation/rmse", TRUTH)
-
-
-def _percent(gains: np.ndarray) -> str:
-    """The change of an error that logarithmic gains (n,) are, with its 95% t interval over seeds."""
-    stat = summarize(gains.tolist())
-    ends = [f"{100 * math.expm1(-end):+.1f}" for end in (stat.mean, stat.high, stat.low) if end is not None]
-    return "{}% [{}, {}]".format(*ends)
 
 
 def products(records: Sequence[RunRecord]) -> Iterator[str]:
