@@ -127,13 +127,15 @@ def table_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord] = ()) -
 
 
 def missing_decodings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The names in ``wanted`` (name -> settings of a decoding) that a record's config lacks among its extra decodings.
+    """The names in ``wanted`` (name -> settings of a decoding) that a config lacks among its extra decodings."""
+    have = config.get("extra_decodings", {})
+    return [name for name, of in wanted.items() if name not in have or as_decoded(have[name], of) != of]
 
-    A setting that is younger than a record had its default then, or was off: empty, 0 or false.
-    """
-    have, usual = config.get("extra_decodings", {}), vars(DecodingConfig())
-    off = {name: {key: usual.get(key, type(value)()) for key, value in of.items()} for name, of in wanted.items()}
-    return [name for name in wanted if name not in have or off[name] | have[name] != wanted[name]]
+
+def as_decoded(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's settings of a decoding: one that is younger had its default then, or was off: empty, 0 or false."""
+    usual = vars(DecodingConfig())
+    return {key: usual.get(key, type(value)()) for key, value in wanted.items()} | dict(stored)
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ntl.config.trainer import DERIVED, in_steps
 from ntl.config.validation import PLAIN, check_keep_steps
 from ntl.data.prepared import Prepared
 from ntl.results import missing_decodings, read_record
+from ntl.results.match import as_decoded
 from ntl.results.readings import compare_readings, regression_heads
 from ntl.results.record import RECORD, RunRecord, run_record, write_record
 from ntl.runs.folder import (
@@ -310,10 +311,10 @@ def _already_finished(record_path: Path, config: Config) -> Path:
                 logger.info(line)
     else:
         logger.info(f"{record_path}: this run is finished already; remove its folder to repeat it.")
-    decoded, asked = record.config.get("decoding", {}), plain(config.decoding)
-    chose = config.decoding.name == "auto" and "readings" in record.model
-    if not chose and missing_decodings({"extra_decodings": {"own": decoded}}, {"own": asked}):
-        others = {key: value for key, value in decoded.items() if value != asked.get(key) and key != "_target_"}
+    asked, chose = plain(config.decoding), config.decoding.name == "auto" and "readings" in record.model
+    decoded = as_decoded(record.config.get("decoding", {}), asked)
+    others = {key: value for key, value in decoded.items() if value != asked.get(key) and key != "_target_"}
+    if others and not chose:
         was = ", ".join(f"decoding.{key}={value}" for key, value in others.items())
         logger.warning(f"It was decoded with {was}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
