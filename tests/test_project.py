@@ -21,8 +21,8 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2679, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1088, "data": 3772},
-    **{"training": 1803, "decoding": 2455, "runs": 466, "evaluation": 1449, "results": 2885, "launch": 1150},
-    **{"benchmarks": 505, "config": 2296, "system": 663},
+    **{"training": 1804, "decoding": 2457, "runs": 466, "evaluation": 1449, "results": 2887, "launch": 1150},
+    **{"benchmarks": 505, "config": 2298, "system": 663},
 }
 MAX_FILES = 145
 # What a recipe of docs/extending.md adds to a package, and all of them together in files, passes `make check`.

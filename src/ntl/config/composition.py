@@ -112,12 +112,14 @@ def register() -> None:
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """A suggestion for an unknown key: a setting of that name in a group, or a similar one; not for `name`, of all."""
+    """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
+    if key == "name":  # every group has one
+        return ""
     names = {end: {end: None} for end in known}
     for path, schema in () if parent else schemas().items():
         for name in describe(schema(), f"{path.partition('/')[0]}."):
             names.setdefault(name.rpartition(".")[2], {})[name] = None
-    return "" if key == "name" else did_you_mean(name for end in closest(key, names) for name in names[end])
+    return did_you_mean(name for end in closest(key, names) for name in names[end])
 
 
 def unknown_setting(name: str, schema: type, sign: str = "") -> str:

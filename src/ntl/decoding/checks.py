@@ -11,6 +11,7 @@ from ntl.decoding.speculative import check_window
 from ntl.decoding.tree import ENDS, START, advance
 from ntl.evaluation.interval import LEVEL, least_answers, one_of_each
 from ntl.evaluation.rules import RULES
+from ntl.numbers.numeral import MOST
 from ntl.runs.parts import RunParts
 from ntl.system.errors import UserError
 from ntl.system.messages import logger
@@ -121,9 +122,10 @@ def check_decodings(parts: RunParts, decodings: Mapping[str, DecodingConfig]) ->
             elif config.dataset.answers == "number":
                 remedy = "dataset.number_format=auto writes it as digits and a point"
             raise UserError(f"{misread[0]}: the answer {number[:60]!r} of {row['id']} is read as another; {remedy}.")
-    for group, decimals in ((group, decimals) for group, decimals in rounding.items() if decimals < most):
-        remedy = "raise it" if decimals < 12 else "round them in the file, or write them in a smaller unit"
-        logger.warning(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; {remedy}.")
+    for group, decimals in rounding.items():
+        if decimals < most:
+            remedy = "raise it" if decimals < MOST else "round them in the file, or write them in a smaller unit"
+            logger.warning(f"{group}.decimals={decimals}: it rounds, and answers have up to {most} decimals; {remedy}.")
 
 
 def check_scales(parts: RunParts, scales: Mapping[str, str]) -> None:
