@@ -49,6 +49,14 @@ def test_rates_are_compared_by_their_difference() -> None:
     assert better.band == pytest.approx(0.025)
 
 
+def test_bits_are_compared_by_their_difference_and_5_percent_of_the_probability_matter() -> None:
+    # 0.1, 0.2, 0.3 bits more: 0.2 ± 0.248413; a twentieth more probability is log2(1.05) = 0.070389 bits.
+    worse = found(ColumnSpec("test/bits", "bits"), (1.0, 10.0, 100.0), (1.1, 10.2, 100.3))
+    assert worse.text == "+0.200 [-0.048, +0.448], n = 3, worse in 3 of 3"
+    assert worse.band == pytest.approx(0.070389, abs=1e-6)
+    assert worse.nats == math.log(2)
+
+
 def test_groups_are_averaged_within_a_seed() -> None:
     base = [seeds(1.0, 1.0, 1.0), seeds(1.0, 1.0, 1.0, 5.0)]
     other = [seeds(2.0, 1.0, 4.0), seeds(0.5, 4.0, 1.0)]

@@ -113,7 +113,7 @@ OTHER = (
     Metric("accepted", HIGHER, "share", ".1%", "kept"),
     # Of plain text.
     Metric("perplexity", LOWER, "1", ".2f", "perplexity"),
-    Metric("bits_per_byte", LOWER, "bits", ".3f", "bits per byte"),
+    Metric("bits_per_byte", LOWER, "bits a byte", ".3f", "bits per byte"),
     Metric("digit_mae_mean", LOWER, "of the digit", ".3f", "MAE of the mean digit"),
     Metric("number_accuracy", HIGHER, "share", ".3f", "number accuracy"),
     Metric("number_mae", LOWER, "of the number", ".3f", "number MAE"),

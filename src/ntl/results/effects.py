@@ -105,14 +105,15 @@ class Outcome(Enum):
 class Effect:
     """The effects of the seeds that both rows have: log ratios for ``ratio``, else differences; other minus base.
 
-    ``band`` is the smallest effect that matters, on the same scale. ``is_log``: they are of logarithms, as ratios are.
+    ``band`` is the smallest effect that matters, on the same scale. ``nats``: a unit of them as a natural logarithm, 1
+    of ratios; 0 where they are of no logarithms.
     """
 
     column: ColumnSpec
     summary: Summary
     ratio: bool
     band: float
-    is_log: bool
+    nats: float
 
     @property
     def gain(self) -> tuple[float, float] | None:
@@ -189,10 +190,10 @@ def effect(
 
     ``less``: another base and other, whose effect is subtracted seed by seed. A seed that is undefined on any side
     makes the whole effect undefined, since leaving it out would compare only the seeds on which a row did well. An
-    error of 0 has no logarithm, and is undefined, too. What is in log points is a logarithm already.
+    error of 0 has no logarithm, and is undefined, too. What is in log points or bits is a logarithm already.
     """
-    in_logs = metric_of(column.metric).unit == "log points"
-    ratio = column.better is Better.lower and not in_logs
+    nats = {"log points": 1.0, "bits": math.log(2)}.get(metric_of(column.metric).unit, 0.0)
+    ratio = column.better is Better.lower and not nats
     sides = (base, other, *less)
 
     def mean(side: Groups, seed: int) -> float | None:
@@ -207,8 +208,8 @@ def effect(
     summary = summarize([sum(map(mul, signs, row)) if len(row) == len(sides) else None for row in rows])
     if summary.undefined:
         summary = Summary(undefined=summary.undefined)
-    rates, is_log = [abs(row[0]) for row in rows if row], ratio or in_logs
-    return Effect(column, summary, ratio, math.log1p(band) if is_log else band * fmean(rates or [0.0]), is_log)
+    rates, nats = [abs(row[0]) for row in rows if row], 1.0 if ratio else nats
+    return Effect(column, summary, ratio, math.log1p(band) / nats if nats else band * fmean(rates or [0.0]), nats)
 
 
 def beats(column: ColumnSpec, base: Groups, heuristic: float) -> bool:

@@ -248,8 +248,8 @@ def gains(source: Source, whose: Whose) -> Drawn:
             place, effect = number + 0.8 * ((at + 0.5) / len(cells) - 0.5), cast("Any", cell.effect)
             colour, marker = (THEIRS, "s") if cell.scale in ("real", "paper") else (OURS, "o")
             values = effect.column.better.value * effect.summary.mean, *effect.gain
-            unit = 0.0 if effect.is_log else 100 * cell.band / effect.band if effect.band else math.inf
-            mean, *ends = (unit * value if unit else -100 * math.expm1(-value) for value in values)
+            unit, nats = 100 * cell.band / effect.band if effect.band else math.inf, effect.nats
+            mean, *ends = (-100 * math.expm1(-nats * value) if nats else unit * value for value in values)
             inside = np.clip(ends, -EDGE, EDGE)
             axes.plot(inside, [place, place], "-", color=colour, linewidth=1.2)
             for end, drawn, arrow in zip(ends, inside, "<>", strict=True):
