@@ -104,6 +104,11 @@ def chat_tokenizer() -> Callable[..., Any]:
     return make
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of the whole project first: they are the longest, and one that begins last is waited for alone."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
 def pytest_collection_finish() -> None:
     """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none.
 
