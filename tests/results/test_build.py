@@ -10,10 +10,21 @@ from rows import make_row, record, values
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord, Table, build_table
-from ntl.results.effects import Seeds
+from ntl.results.effects import Outcome, Seeds
 from ntl.results.match import Row
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, ScaleSpec, load_table_spec
+from ntl.results.spec import (
+    BlockSpec,
+    CellSpec,
+    ClaimSpec,
+    ColumnSpec,
+    Role,
+    ScaleSpec,
+    VerdictsSpec,
+    Whose,
+    load_table_spec,
+)
 from ntl.results.table import MODELS, Block, constant_values, differences, warnings
+from ntl.results.verdicts import judge
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -188,6 +199,14 @@ def test_a_primary_over_groups_readings_and_effects(
     assert table.blocks[0].lines[0]["primary"]
     assert table.primary is not None
     assert table.primary.band == pytest.approx(0.024693, abs=1e-6)
+    if primary == BOTH:  # a claim may name its two readings the other way round
+        readings = {"metric": "test/rmse@digit_median", "against_metric": "test/rmse"}
+        cell = CellSpec(row="CE", against="WAS", groups=["few", "many"], **readings, task="noise", table="cells")
+        claim = ClaimSpec("it", "It helps.", "here", Whose.ours, [cell])
+        ((judged,),) = (verdict.cells for verdict in judge(VerdictsSpec([], [], [], [claim]), [table]))
+        assert judged.corrected == pytest.approx(table.primary.p(says_better=True))
+        assert judged.outcome is (Outcome.equivalent if scores[0] == 5 else Outcome.not_testable)
+        assert ("; WAS does not beat CE in RMSE (+0.0% [+0.0, +0.0])" in judged.text) == (scores[0] == 4)
 
 
 # ---- what is said of rows that are no fair comparison

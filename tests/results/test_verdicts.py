@@ -185,7 +185,7 @@ def test_answers_that_need_no_learning_gate_all_groups_and_other_metrics(publish
     spec = load_verdicts()
     spec.claims = [each for each in spec.claims if each.name == "no architecture worse"]
     found = judge(spec, [build_table("table5", records)])[0].tasks["multiplication, mixture of experts"]
-    assert (found.outcome, found.heuristic) == (Outcome.not_testable, "constant: median (81.13)")
+    assert (found.outcome, found.why) == (Outcome.not_testable, "the baseline does not beat constant: median (81.13)")
     assert "equivalent in CE, within 1%" in build_table("table8_real", records, "real").finding
     worse = [replace(each, metrics=each.metrics | {"validation/rouge1": 0.01}) for each in records]
     said = "not testable in CE: the baseline does not beat the most frequent answer (0.017): +0.7% [+0.5, +1.0]"

@@ -13,7 +13,7 @@ from ntl.evaluation.metrics import Better
 from ntl.results.effects import Effect, Groups, Outcome, Seeds, beats, effect
 from ntl.results.match import NOT_COMPUTED_WITH, Row, by_seed, computing, leaves, plan_table, row_records
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, column_of, load_table_spec
+from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, PrimarySpec, Role, TableSpec, column_of, load_table_spec
 
 MODELS: dict[str, str] = read_yaml(CONFIG_DIR / "model_names.yaml")
 Line = dict[str, Any]  # of the CSV
@@ -198,7 +198,7 @@ def read_by(label: str, metric: str) -> str:
 def outcome_of(
     gap: Effect, gate: ColumnSpec, groups: Sequence[Mapping[str, Row]], more: Heuristics, says_better: bool = True
 ) -> tuple[Outcome, str]:
-    """What an effect says of a claim, and the best heuristic, with its score, where that makes it not testable.
+    """What an effect says of a claim, and why where that is "not testable": the best heuristic, with its score.
 
     Heuristics need no learning: the constant answers among the rows, and ``more``. Only the baselines of the groups
     have to beat them, in the column ``gate`` or, where none is scored there, in the first that ``more`` is scored in:
@@ -217,7 +217,15 @@ def outcome_of(
     base = [by_seed(gate.metric, row.records) for row in baselines]
     if best is None or not base or beats(gate, base, best[1]):
         return gap.outcome(says_better), ""
-    return Outcome.not_testable, f"{best[0]} ({format(best[1], gate.format)})"
+    return Outcome.not_testable, f"the baseline does not beat {best[0]} ({format(best[1], gate.format)})"
+
+
+def lacking(pair: PairSpec, assay: ColumnSpec, pairs: Sequence[Sequence[Mapping[int, RunRecord]]]) -> str:
+    """That the row of a pair does not beat the other in ``assay``; empty where it does."""
+    shown = effect(assay, *sides(assay.metric, assay.metric, pairs))
+    if shown and shown.gain and shown.gain[0] > 0:
+        return ""
+    return f"{pair.row} does not beat {pair.against} in {assay.words} ({shown.short if shown else 'no run'})"
 
 
 def find_primary(
@@ -238,13 +246,9 @@ def find_primary(
         header = header.partition(", ")[0]
     if gap is None:
         return pairs[0], None, f"No run of a common seed of {first} and {second} yet."
-    outcome, heuristic = outcome_of(gap, gate, [*groups, *less], block.scales[scale].heuristics)
-    why = f"the baseline does not beat {heuristic}"
-    if spec.assay and outcome is not Outcome.not_run:
-        shown = effect(assay, *sides(spec.assay, spec.assay, runs))
-        if shown is None or shown.gain is None or shown.gain[0] <= 0:
-            outcome, measured = Outcome.not_testable, shown.short if shown else "no run"
-            why = f"{spec.row} does not beat {spec.against} in {assay.words} ({measured})"
+    outcome, why = outcome_of(gap, gate, [*groups, *less], block.scales[scale].heuristics)
+    if spec.assay and outcome is not Outcome.not_run and (missing := lacking(spec, assay, runs)):
+        outcome, why = Outcome.not_testable, missing
     within = "; ".join(dict.fromkeys(row.spec.group for _, row in pairs))
     if less:
         first, second, within = f"{first} over {second}, {within},", spec.less, ""

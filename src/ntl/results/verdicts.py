@@ -15,7 +15,7 @@ from ntl.results.match import Row, row_records
 from ntl.results.record import RunRecord
 from ntl.results.render import SQUARES_ARE, escape, line, squares
 from ntl.results.spec import BAND, VERDICTS, CellSpec, ClaimSpec, column_of
-from ntl.results.table import Table, model_name, outcome_of, read_by, rows_by_label, sides
+from ntl.results.table import Table, lacking, model_name, outcome_of, read_by, rows_by_label, sides
 from ntl.system.errors import UserError, one_line_errors
 
 TEMPLATE = CONFIG_DIR / "results.md"  # results/README.md, but for what is computed
@@ -46,7 +46,7 @@ class Cell:
     what: str
     effect: Effect | None = None
     outcome: Outcome = Outcome.not_run
-    heuristic: str = ""
+    why: str = ""
     planned: Effect | None = None
     band: float = BAND
     said: str = ""
@@ -71,7 +71,7 @@ class Cell:
             return "no run"
         why, p = self.effect.power if self.outcome is Outcome.inconclusive and not self.said else "", ""
         if self.outcome is Outcome.not_testable:
-            why = f"; the baseline does not beat {self.heuristic}"
+            why = f"; {self.why}"
         elif self.corrected is not None:
             against = f" against a loss of {self.band:.0%}" * self.claim.no_worse
             p = f", p = {self.corrected:.2g}{against} corrected over the primary comparisons"
@@ -125,8 +125,11 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
         return None
     base_metric, wanted = cell.against_metric or cell.metric, table.spec.primary_of(scale)
     gate, column = (column_of(block, metric, cell.table) for metric in (base_metric, cell.metric))
-    same = all(getattr(cell, key.name) == getattr(wanted, key.name) for key in fields(specs.PairSpec))
-    primary = same and not wanted.less
+    # A claim may name two readings the other way round.
+    turned = replace(cell, row=cell.against, against=cell.row, metric=base_metric, against_metric=cell.metric)
+    names = [key.name for key in fields(specs.PairSpec)]
+    same, other = ([getattr(one, n) for n in names] == [getattr(wanted, n) for n in names] for one in (cell, turned))
+    primary = (same or other) and not wanted.less
     band, pairs = wanted.band if primary else BAND, [(group[cell.against], group[cell.row]) for group in groups]
     own, others = [[row.records for row in pair] for pair in pairs], [replications(pair, records) for pair in pairs]
     both = [[one | other for one, other in zip(*parts, strict=True)] for parts in zip(own, others, strict=True)]
@@ -143,7 +146,11 @@ def _table_cell(claim: ClaimSpec, cell: CellSpec, table: Table, records: Sequenc
         in_table, in_others = (f"n = {part.summary.n}: {part.short}" for part in (here, there))
         new.parts = f" (in this table {in_table}; in others {in_others})"
     new.effect, new.planned = pooled, here if primary else None
-    new.outcome, new.heuristic = outcome_of(pooled, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
+    new.outcome, new.why = outcome_of(pooled, gate, groups, block.scales[scale].heuristics, not claim.no_worse)
+    if primary and wanted.assay:
+        runs = own if same else [pair[::-1] for pair in own]
+        if missing := lacking(wanted, column_of(block, wanted.assay, cell.table), runs):
+            new.outcome, new.why = Outcome.not_testable, missing
     return new
 
 
@@ -173,7 +180,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
     ratios = [ratio / over for ratio, over in zip(ratios, (by, most, least), strict=True)]
     ratio, low, high = map(math.log, ratios)
     time = specs.ColumnSpec("validation/loss", "time")  # any metric of which less is better
-    timing = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND), True)
+    timing = Effect(time, Summary((), 0, ratio, None, low, high), True, math.log1p(BAND), 1.0)
     said = "{:.2f} [{:.2f}, {:.2f}] times {}".format(*ratios, cell.against)
     place = f"[{cell.benchmark}](benchmarks/{cell.benchmark}), {rounds:.0f} timings"
     return Cell(claim, cell, "", place, cell.row, timing, timing.outcome(not claim.no_worse), said=said)
