@@ -73,6 +73,12 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
         if record_path.is_file():
             return _already_finished(record_path, config)
         config, prepared = _with_steps(config)
+        warmup, steps = config.trainer.warmup_steps, config.trainer.max_steps
+        if 0 < steps < warmup:
+            logger.warning(
+                f"trainer.warmup_steps={warmup} trainer.max_steps={steps}: the learning rate rises to the last step, "
+                f"and is never more than {steps / warmup:.0%} of trainer.lr; set trainer.warmup_steps lower."
+            )
         is_meant = config.trainer.max_steps and config.scale.name != "finetune"
         if not (config.model.pretrained or config.base or is_meant):
             what = "scale=finetune" if config.trainer.max_steps else "trainer.max_steps=0"
