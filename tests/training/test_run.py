@@ -73,7 +73,7 @@ def test_a_finished_run_is_not_repeated(finished: Path, small, caplog: pytest.Lo
 
 def test_a_warm_up_that_is_longer_than_the_run_is_said(small, caplog: pytest.LogCaptureFixture) -> None:
     train(small("trainer.max_steps=1"))
-    assert "trainer.warmup_steps=2 trainer.max_steps=1: the learning rate rises to the last step, and is " in caplog.text
+    assert "trainer.warmup_steps=2 trainer.max_steps=1: the learning rate rises to the last step" in caplog.text
 
 
 def test_a_damaged_checkpoint_is_passed_over(finished: Path, small, without_times, caplog) -> None:
