@@ -25,6 +25,7 @@ NOISY = ("noise 6, 500 rows", MIDDLE, "noise 12, 500 rows", "noise 12, 4,000 row
 STAGES = ("from nothing", "from 4,000 steps of CE")
 READINGS = ("", "@digit_median", "@median", "@expectation")
 TRUTH, LOG_APE = "test/rmse_truth", "interpolate/log_ape"
+LIMIT = 100.0  # of an error: the answers have two digits
 RESAMPLES = 10_000
 Runs = Mapping[int, RunRecord]  # by seed
 Arms = Mapping[tuple[str, str], Runs]  # (group, label) -> runs
@@ -45,6 +46,12 @@ def chosen(validation: str, test: str, runs: Runs) -> Seeds:
 
     there = {seed: [r for r in READINGS if run.has(validation + r)] for seed, run in runs.items()}
     return {seed: run.value(test + min(there[seed], key=partial(error, run))) for seed, run in runs.items()}
+
+
+def limited(runs: Runs, reading: str = "") -> Seeds:
+    """Of each run the root of the mean square of its errors from the labels, each at most ``LIMIT``, NaN too."""
+    errors = {seed: unpack_errors(run.errors[f"test{reading}"]).astype(float) for seed, run in runs.items()}
+    return {seed: float(np.sqrt(np.mean(np.fmin(of, LIMIT) ** 2))) for seed, of in errors.items()}
 
 
 def share_explained(by_loss: np.ndarray, by_reading: np.ndarray) -> tuple[float, float, float]:
@@ -145,6 +152,13 @@ def readings(records: Sequence[RunRecord]) -> Iterator[str]:
         yield _said(f"{group}, {NTL} greedily against {CE} by digit median", _gap(base, other, TRUTH, "@digit_median"))
         yield f"{_best([(base, other)], 'validation/rmse', TRUTH)}, {group}"
     yield _best([(arms[group, CE], arms[group, NTL]) for group in NOISY], "validation/rmse", TRUTH)
+    yield f"- after: RMSE to the labels, each error at most {LIMIT:.0f}, {NTL} greedily against {CE}"
+    every = dict.fromkeys(group for group, _ in arms)
+    for name, groups in (("the four cells with noise", NOISY), *((group, [group]) for group in every)):
+        other = [limited(arms[group, NTL]) for group in groups]
+        for reading, way in (("", "greedily"), ("@digit_median", "by digit median")):
+            base = [limited(arms[group, CE], reading) for group in groups]
+            yield f"  {_said(f'{name}, {CE} {way}', effect(ColumnSpec('test/rmse'), base, other))}"
 
 
 def products(records: Sequence[RunRecord]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from scipy.stats import ttest_rel
 
 from ntl.config.folders import ROOT
 from ntl.results import RunRecord
+from ntl.results.record import pack_errors
 
 PLAN = runpy.run_path(str(ROOT / "scripts" / "readings_plan.py"))
 
@@ -48,3 +49,9 @@ def test_each_run_is_read_as_its_validation_rows_say() -> None:
         for seed, of in ((1, metrics), (2, undefined))
     }
     assert PLAN["chosen"]("validation/mae", "test/mae", runs) == {1: 7.0, 2: 5.0}
+
+
+def test_an_absurd_answer_and_none_count_as_the_limit() -> None:
+    errors = {"test": pack_errors(np.array([1.0, 1e9, np.nan, 7.0]))}
+    run = RunRecord(id="r", overrides=[], config={}, seed=1, metrics={}, errors=errors)
+    assert PLAN["limited"]({1: run}) == {1: pytest.approx(((1 + 100**2 + 100**2 + 49) / 4) ** 0.5)}
