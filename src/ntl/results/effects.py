@@ -69,16 +69,15 @@ def sign_flip_p(differences: tuple[float, ...]) -> float:
     The share of flips whose mean is at least as far from 0 as the observed one, which counts as one of them: p is never
     below 2 / 2^n.
     """
-    from scipy.stats import permutation_test
-
     # A flip that ties with the observed sum may differ from it in the last digits.
     seen = abs(math.fsum(differences)) - 1e-9 * math.fsum(map(abs, differences))
-
-    def is_as_far(values: np.ndarray, axis: int) -> np.ndarray:
-        return (np.abs(np.sum(values, axis=axis)) >= seen).astype(float)
-
-    flips = {"permutation_type": "samples", "alternative": "greater", "n_resamples": MOST_FLIPS, "rng": 0}
-    return float(permutation_test((differences,), is_as_far, vectorized=True, **flips).pvalue)
+    if 2 ** len(differences) > MOST_FLIPS:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(MOST_FLIPS, len(differences)))
+        return float((1 + np.count_nonzero(np.abs(signs @ differences) >= seen)) / (1 + MOST_FLIPS))
+    sums = np.zeros(1)  # in a hundredth of the time of scipy's permutation_test, which makes all flips one by one
+    for difference in differences:
+        sums = np.concatenate([sums + difference, sums - difference])
+    return float(np.mean(np.abs(sums) >= seen))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
