@@ -146,14 +146,14 @@ def readings(records: Sequence[RunRecord]) -> Iterator[str]:
     _, median, loss = logs(NTL, NOISY)
     f, p = same_in_all_cells(loss - median)
     yield f"- the primary difference in the four cells: F = {f:.2f}, p = {p:.2g}"
-    for group in dict.fromkeys(group for group, _ in arms):
+    every = dict.fromkeys(group for group, _ in arms)
+    for group in every:
         base, other = arms[group, CE], arms[group, NTL]
         yield _said(f"{group}, {NTL} greedily against {CE} greedily", _gap(base, other, TRUTH))
         yield _said(f"{group}, {NTL} greedily against {CE} by digit median", _gap(base, other, TRUTH, "@digit_median"))
         yield f"{_best([(base, other)], 'validation/rmse', TRUTH)}, {group}"
     yield _best([(arms[group, CE], arms[group, NTL]) for group in NOISY], "validation/rmse", TRUTH)
     yield f"- after: RMSE to the labels, each error at most {LIMIT:.0f}, {NTL} greedily against {CE}"
-    every = dict.fromkeys(group for group, _ in arms)
     for name, groups in (("the four cells with noise", NOISY), *((group, [group]) for group in every)):
         other = [limited(arms[group, NTL]) for group in groups]
         for reading, way in (("", "greedily"), ("@digit_median", "by digit median")):
