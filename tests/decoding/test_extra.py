@@ -1,5 +1,6 @@
 """Several ways to read one model: which one a run takes, and what it is told of all."""
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def test_a_run_is_scored_by_what_it_chose(small, caplog) -> None:
 
 
 def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Callable[..., Path]) -> None:
-    """Of a folder that plain transformers loads, in batches of 8 and one by one; the mean is untrimmed."""
+    """Of a folder that plain transformers loads, in batches of 8 and one by one; the mean is that of decoding=expectation."""
     folder = train_once("trainer.max_steps=40")
     made, checkpoint = restore(folder)
     prompts = [row["question"] for row in made.rows("test")][:8]
@@ -114,7 +115,13 @@ def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Calla
             assert values.dtype == np.float64
             np.testing.assert_array_equal(values, expected)
     distribution = readers[0].distribution(prompts)[0]
-    mean = float(distribution.values @ distribution.probabilities / distribution.probabilities.sum())
+    shares = distribution.probabilities / distribution.probabilities.sum()
+    assert distribution.mean == pytest.approx(float(distribution.values @ shares))
+    # The middle 99%: what lies between 0.005 and 0.995 of the cumulative probability, and no more of either end.
+    ends = [*itertools.accumulate(shares, initial=0.0)]
+    kept = [max(min(high, 0.995) - max(low, 0.005), 0) for low, high in itertools.pairwise(ends)]
+    mean = float(distribution.values @ kept) / 0.99
+    assert mean != pytest.approx(distribution.mean, rel=1e-3)
     with catch_warnings(action="ignore"):
         assert np.isfinite(readers[0].read(prompts, how="median")).all()
         assert readers[0].read(prompts, how="mean")[0] == pytest.approx(mean)

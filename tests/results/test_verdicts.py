@@ -200,7 +200,7 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
     spec = load(tmp_path, head=head)
     assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
-    corrected = "After Holm's correction over the 1 primary comparisons that our tables name and that have an interval"
+    corrected = "After Holm's correction over the 1 tests of our tables' primary comparisons"
     assert f"{corrected}, p is below 0.05 for: it (supported)." in results_page([found], [], [], [])
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
         learnt(spec.learnt, [verdict(MORE, [])])

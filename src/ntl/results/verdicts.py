@@ -275,10 +275,10 @@ def results_page(
     cells = [cell for verdict in verdicts for cell in verdict.cells if cell.corrected is not None]
     tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
     below = [f"{cell.claim.name} ({cell.outcome.value})" for cell in tested if (cell.corrected or 0.0) < ALPHA]
-    over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} primary comparisons"
-    named = f"that our tables name and that have an interval, p is below {ALPHA} for"
+    over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} tests"
+    named = f"of our tables' primary comparisons, p is below {ALPHA} for"
     parts = {
-        "learnt": [f"- {escape(sentence)}" for sentence in sentences],
+        "learnt": [f"- {sentence}" for sentence in sentences],
         "squares": [*square, "", SQUARES_ARE],
         "verdicts": claims,
         "corrected": [escape(f"{over} {named}{':' * bool(below)} {'; '.join(below) or 'none'}.")],
@@ -295,15 +295,16 @@ def _index(tables: Sequence[Table]) -> list[str]:
         if table.num_records:
             seeds = [n for block in table.blocks for n in block.seeds_per_row if n]
             n = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-            page, command = f"[{what}](tables/{table.stem}.md)", f"`table={table.spec.name} scale={table.scale}`"
-            hours = (
-                sum({run.id: run.core_seconds for row in table.rows for run in row.records.values()}.values()) / 3600
-            )
-            lines.append(line([page, escape(subject or what), n, f"{hours:.2f}", command]))
+            seconds = {run.id: run.core_seconds for row in table.rows for run in row.records.values()}
+            page, hours = f"[{what}](tables/{table.stem}.md)", f"{sum(seconds.values()) / 3600:.2f}"
+            lines.append(line([page, escape(subject or what), f"`{table.scale}`", n, hours]))
         else:
             empty.setdefault(what, []).append(table.scale)
-    names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
-    return [*lines, f"\nNo run yet: {names}."] if names else lines
+    lacking = dict[str, list[str]]()
+    for what, scales in empty.items():
+        lacking.setdefault("` and `".join(scales), []).append(what)
+    names = [f"at `{scales}`: {'; '.join(tables)}" for scales, tables in lacking.items()]
+    return [*lines, f"\nNo run yet {'. '.join(names)}."] if names else lines
 
 
 def _heading(verdict: Verdict) -> str:
