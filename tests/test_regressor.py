@@ -346,8 +346,8 @@ def test_a_logarithmic_scale_reads_sixteen_powers_of_ten() -> None:
     (texts, y), (new, right) = charges(4000, 0), charges(100, 1)
     assert np.ptp(np.log10(y)) > 16
     with pytest.warns(UserWarning, match="powers of ten"):
-        plain = NumberRegressor("tiny", max_steps=300, read="median", device="cpu").fit(texts, y)
-    model = NumberRegressor("tiny", max_steps=1000, read="median", scale="log", device="cpu").fit(texts, y)
+        plain = NumberRegressor("tiny", max_steps=150, read="median", device="cpu").fit(texts, y)
+    model = NumberRegressor("tiny", max_steps=600, read="median", scale="log", device="cpu").fit(texts, y)
     found = {}
     for name, each in (("linear", plain), ("log", model)):
         number, low, high = each.predict(new, interval=0.9).T

@@ -96,6 +96,8 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
             "+loss.options.sigm=1 loss=gce",
             "loss.options.sigm: no such option; loss.kind=gce takes sigma. Did you mean 'sigma'?",
         ),
+        ("+loss.options.delta=[1] loss=ntl_huber", r"^loss\.options\.delta=\[1\]: must be a number\.$"),
+        ("+loss.options.base=ten loss=place_weighted", "^loss.options.base=ten: must be a number"),
         ("loss.base.options.sigma=1", "loss.base: no such setting; loss has name, kind, weight, squash, options"),
         (
             "loss.kind=wass",

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     """A registered loss: its function, the options of it, and those facts of its registration that rules read."""
 
     function: str
-    options: list[str]
+    options: dict[str, str]  # the type of each, as written
     is_base: bool = False
     one_weight: bool = False
     digits: bool = False
@@ -56,10 +56,10 @@ def _registered(places: tuple[str, ...]) -> dict[str, Kind]:
         calls = [line.value for line in lines if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
         for call in (call for call in calls if ast.unparse(call.func) == "register"):
             name, function = ast.literal_eval(call.args[0]), ast.unparse(call.args[1])
-            options = [option.arg for option in defined.get(function, ())]
-            options = [option for option in options if option not in ("ignore_index", "reduction")]
+            options = [option for option in defined.get(function, ()) if option.arg not in ("ignore_index", "reduction")]
+            types = {option.arg: ast.unparse(option.annotation or ast.Name("Any")) for option in options}
             facts = {str(fact.arg): ast.literal_eval(fact.value) for fact in call.keywords if fact.arg in Kind._fields}
-            kinds[name] = Kind(function, options, **facts)
+            kinds[name] = Kind(function, types, **facts)
     return kinds
 
 
@@ -122,11 +122,14 @@ class LossConfig(Schema, schema="loss/base"):
         if len(bases) > 1:
             yield ".kind", "more than one is a base; leave out all but one."
         implied = [registered()["ce"]] if kinds and not bases else []
-        allowed = [name for kind in (*implied, *kinds) for name in kind.options]
-        for name in self.options:
+        allowed = {name: of for kind in (*implied, *kinds) for name, of in kind.options.items()}
+        for name, value in self.options.items():
             if name not in allowed:
                 line = f"loss.kind={self.kind} takes {', '.join(allowed) or 'no options'}"
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
+            is_number = isinstance(value, int | float) or (value is None and "None" in allowed[name])
+            if allowed[name].startswith(("float", "int")) and not is_number:
+                raise UserError(f"loss.options.{name}={value}: must be a number.")
         if self.squash is not None and "cost" not in allowed:
             yield ".squash", f"loss.kind={self.kind} has no costs; leave loss.squash out."
         if (config.model.head == "lm") == (self.kind == SQUARED_ERROR):
