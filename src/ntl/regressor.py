@@ -199,7 +199,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
                 raise
             log.seek(start)
             for line in log.read().splitlines():
-                if "are truncated" in line or "have unknown tokens" in line:  # the model does not see all of the text
+                if any(part in line for part in ("are truncated", "unknown tokens", "number token is", "never more")):
                     warnings.warn(line, stacklevel=3)
         return run
 
@@ -209,6 +209,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         model = auto.from_pretrained(folder).to(pick_device(self.params_.device))
         tokenizer = AutoTokenizer.from_pretrained(folder)
         self._reader = NumberReader(model, tokenizer, max_new_tokens=self.longest_, max_input_length=self.most_)
+        self._reader.special_is_text = True  # as in training
         self._searched: tuple[list[str], list[NumberDistribution]] = ([], [])
 
     def predict(self, X: Any, interval: float | None = None) -> np.ndarray:

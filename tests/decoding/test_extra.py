@@ -10,6 +10,7 @@ from typing import Any
 from warnings import catch_warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -98,7 +99,7 @@ def test_a_run_is_scored_by_what_it_chose(small, caplog) -> None:
 
 
 def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Callable[..., Path]) -> None:
-    """Of a folder that plain transformers loads, in batches of 8 and one by one; the mean is that of decoding=expectation."""
+    """Of a folder that plain transformers loads, in batches of 8 and one by one; the mean is the trimmed one."""
     folder = train_once("trainer.max_steps=40")
     made, checkpoint = restore(folder)
     prompts = [row["question"] for row in made.rows("test")][:8]
@@ -128,8 +129,9 @@ def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Calla
     assert readers[1].distribution(prompts)[0].probabilities == pytest.approx(distribution.probabilities, rel=1e-4)
     with pytest.raises(ValueError, match="how='mode': choose from greedy, digit_median, median, mean"):
         readers[0].read(prompts, how="mode")
-    with pytest.raises(TypeError, match="a single str"):
-        readers[0].read("7 by 4")
+    for wrong in ("7 by 4", {"question": "7 by 4"}, pd.DataFrame({"question": prompts})):
+        with pytest.raises(TypeError, match=f"prompts is a single {type(wrong).__name__}: give a list"):
+            readers[0].read(wrong)
     with torch.no_grad():
         model.get_input_embeddings().weight.zero_()  # every token alike: an answer is no number
     with pytest.warns(UserWarning, match="8 of 8 answers are not one number: they are NaN"):
@@ -139,6 +141,12 @@ def test_three_lines_of_python_read_as_the_command_does(parts, train_once: Calla
     for how in ("greedy", "digit_median", "median", "mean"):
         with pytest.raises(Diverged):
             readers[0].read(prompts, how=how)
+        assert not model.training
+        model.train()
+        with pytest.raises(Diverged):
+            readers[0].read(prompts, how=how)
+        assert model.training
+        model.eval()
 
 
 def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> None:
@@ -164,13 +172,20 @@ def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> Non
         with pytest.raises(ValueError, match="must be at least 1"):
             NumberReader(model, tokenizer, **{setting: 0})
     short = NumberReader(model, tokenizer, max_new_tokens=4, max_input_length=5)
-    with pytest.warns(UserWarning, match="1 of 2 texts are truncated; raise trainer.max_input_length"):
+    with pytest.warns(UserWarning, match="1 of 2 texts are truncated; raise max_input_length"):
         short.texts(["7", "17 times 4"], "greedy")
     for ask in (lambda prompts: reader.texts(prompts, "greedy"), reader.distribution):
         with pytest.warns(UserWarning, match="1 of 2 texts have unknown tokens; choose another tokenizer"):
             ask(["7 times 4", "7 \N{SNOWMAN} 4"])
+    for how in ("greedy", "digit_median"):
+        with pytest.warns(UserWarning, match="2 of 2 answers are cut off after 1 tokens"):
+            NumberReader(model, tokenizer, max_new_tokens=1).texts(["7 times 4", "17 times 4"], how)
     with pytest.raises(UserError, match="the tokenizer has none"):
         NumberReader(model, tokenizer, chat=True)
+    endless = AutoTokenizer.from_pretrained(checkpoint)
+    endless.eos_token = None
+    with pytest.raises(ValueError, match="names no end token"):
+        NumberReader(model, endless)
     with torch.no_grad():
         model.get_input_embeddings().weight.zero_()  # every token alike: numbers are a part of what it says
     for how in ("median", "mean"):

@@ -55,6 +55,11 @@ def test_a_question_keeps_the_spaces_around_it(tmp_path: Path) -> None:
         assert script["read_questions"](str(tmp_path / "q.txt")) == ["2 + 2 = ", " 3 + 1 ="]
 
 
+def test_an_answer_that_is_cut_off_is_told(asked, caplog: pytest.LogCaptureFixture) -> None:
+    asked(*questions(asked.data), "decoding.max_new_tokens=1")
+    assert "of 30 answers are cut off after 1 tokens, and so may be their numbers; raise decoding" in caplog.text
+
+
 @pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])
 @pytest.mark.slow
 def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> None:

@@ -44,6 +44,10 @@ TYPE_ERRORS: Calls = {
         for call, vocab in ((SHIFTED, {}), (ntl_was, {"number_vocab": DIGITS}))
     ],
     "labels": [lambda: SHIFTED.compute_loss_func({"logits": LOGITS}, NOTHING)],
+    "point_id must be the id of a token": [
+        partial(losses.ntl_number_level, LOGITS, LABELS, DIGITS, point_id=wrong)  # type: ignore[arg-type]
+        for wrong in (".", True)
+    ],
     "without logits": [
         partial(SHIFTED, outputs, LABELS) for outputs in (SimpleNamespace(), {"loss": LOGITS}, (), "logits", None)
     ],
@@ -113,6 +117,9 @@ VALUE_ERRORS: Calls = {
         lambda: joint(loss_weights=-WEIGHTS),
         lambda: linear(loss_weights=WEIGHTS * math.nan),
         lambda: SHIFTED(LOGITS, LABELS, loss_weights=WEIGHTS * math.inf),
+    ],
+    "those of its logits: shift=False": [
+        partial(SHIFTED, SimpleNamespace(logits=LOGITS, encoder_last_hidden_state=LOGITS), LABELS)
     ],
     "one weight": [lambda kind=kind: joint(kind=kind, loss_weights=torch.ones(2, 3, 2)) for kind in ("gce", "ntil")],
     "ntil": [made(kind="ntil+was"), lambda: joint(kind="ntil+number_level")],

@@ -56,10 +56,10 @@ def _registered(places: tuple[str, ...]) -> dict[str, Kind]:
         calls = [line.value for line in lines if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
         for call in (call for call in calls if ast.unparse(call.func) == "register"):
             name, function = ast.literal_eval(call.args[0]), ast.unparse(call.args[1])
-            options = [option for option in defined.get(function, ()) if option.arg not in ("ignore_index", "reduction")]
-            types = {option.arg: ast.unparse(option.annotation or ast.Name("Any")) for option in options}
+            options = {arg.arg: ast.unparse(arg.annotation or ast.Name("Any")) for arg in defined.get(function, ())}
+            options = {option: of for option, of in options.items() if option not in ("ignore_index", "reduction")}
             facts = {str(fact.arg): ast.literal_eval(fact.value) for fact in call.keywords if fact.arg in Kind._fields}
-            kinds[name] = Kind(function, types, **facts)
+            kinds[name] = Kind(function, options, **facts)
     return kinds
 
 
@@ -97,7 +97,7 @@ class LossConfig(Schema, schema="loss/base"):
     squash: float | None = setting(
         None, "The cost of the farthest number token where the nearest costs 1; null: the distance of values.", above=1
     )
-    options: dict[str, Any] = setting(dict, "The options of the kind, as `+loss.options.delta=2`.")
+    options: dict[str, Any] = setting(dict, "The options of the kind, as `++loss.options.delta=2`.")
     implementation: str = setting(
         "auto",
         "How both terms are computed, equal up to rounding: `reference` from all logits, `fused` in one pass over "

@@ -10,6 +10,7 @@ import torch
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.targets import build
 from ntl.data.chat import Chat
+from ntl.models.interface import end_ids
 from ntl.system.errors import Diverged, UserError
 from ntl.system.messages import logger
 
@@ -34,6 +35,14 @@ def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> s
     ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
     # Some published tokenizers would otherwise take out the space before a point, which a label has.
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+
+
+def cut_off(answers: Sequence[Answer], limit: int, model: Any, tokenizer: Any, chat: Chat | None) -> str:
+    """Say how many answers have ``limit`` tokens and no end, so that digits of theirs may be missing; "" for none."""
+    ends = end_ids(model, tokenizer, [chat.end_id] if chat else [])
+    cut = sum(len(answer.token_ids) >= limit and answer.token_ids[-1] not in ends for answer in answers)
+    many = f"{cut:,} of {len(answers):,} answers are cut off after {limit:,} tokens"
+    return f"{many}, and so may be their numbers" if cut else ""
 
 
 NOT_FINITE = "a logit or prediction of the model is NaN or infinite; take another checkpoint, or float32."
@@ -84,22 +93,24 @@ def decode(
                 f"decoding={config.name} dataset.format=chat: the chat template writes {chat.opening[:40]!r} before an "
                 "answer, and this decoding reads a number alone; use decoding=greedy."
             )
-    was_training = model.training
-    model.eval()
     limit = config.max_new_tokens or max_new_tokens
-    read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
     answers: dict[int, Answer] = {}
     # Long questions come first, so that a batch has little padding.
     order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
-    for start in range(0, len(order), config.batch_size):
-        indices = order[start : start + config.batch_size]
-        batch = [examples[index] for index in indices]
-        read_answers = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
-        if chat:
-            read_answers = [answer._replace(text=chat.text(answer.text)) for answer in read_answers]
-        answers.update(zip(indices, read_answers, strict=True))
-        progress(len(answers))
-    model.train(was_training)
+    was_training = model.training
+    model.eval()
+    try:
+        read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
+        for start in range(0, len(order), config.batch_size):
+            indices = order[start : start + config.batch_size]
+            batch = [examples[index] for index in indices]
+            read_answers = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
+            if chat:
+                read_answers = [answer._replace(text=chat.text(answer.text)) for answer in read_answers]
+            answers.update(zip(indices, read_answers, strict=True))
+            progress(len(answers))
+    finally:
+        model.train(was_training)
     return [answers[index] for index in range(len(examples))]
 
 

@@ -15,7 +15,7 @@ from ntl import evaluation
 from ntl.config import DecodingConfig
 from ntl.config.decoding import TreeConfig
 from ntl.data.dataset import TextDataset
-from ntl.decoding.batches import Answer, decode, progress_lines
+from ntl.decoding.batches import Answer, cut_off, decode, progress_lines
 from ntl.decoding.checks import RULE, different_questions, max_new_tokens
 from ntl.decoding.distribution import LARGEST, NumberDistribution
 from ntl.decoding.generation import own_settings
@@ -141,13 +141,15 @@ def decode_splits(
     if config.interval_rows and "validation" not in splits:
         header["calibration"] = calibrate(parts, config, config.interval_rows, **more).header
     rows: list[dict[str, Any]] = []
-    texts_of: dict[str, Any] = {}
+    texts_of, cut = dict[str, Any](), dict[str, str]()
     for split in splits:
         examples = decoded_examples(parts, split)
         whole = parts.dataset.metrics == "likelihood"
         texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
         answers = decode_examples(parts, config, examples, split, **more)
+        limit = config.max_new_tokens or max_new_tokens(parts)
+        cut[split] = cut_off(answers, limit, parts.model, parts.tokenizer, parts.chat)
         if whole:
             rows += _documents(split, texts, answers)
         else:
@@ -166,7 +168,7 @@ def decode_splits(
     write_predictions(path, header, rows)
     scores = score_predictions(path)
     for split in splits:
-        remark, represented = "", scores.metrics.get(f"{split}/represented", 1.0)
+        remark, represented = f"; {cut[split]}" * bool(cut[split]), scores.metrics.get(f"{split}/represented", 1.0)
         if represented < COVERED:
             remark = (
                 f"; numbers hold {represented:.3f} of the probability, the rest is text: answers are of this part alone"

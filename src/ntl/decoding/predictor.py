@@ -15,7 +15,7 @@ from ntl.config.validation import NUMERIC, PLAIN, unfit_for_chat
 from ntl.data.chat import Chat
 from ntl.data.encode import encode_rows
 from ntl.data.prepared import Prepared
-from ntl.decoding.batches import too_long
+from ntl.decoding.batches import cut_off, too_long
 from ntl.decoding.checks import check_decodings, check_lengths, check_scales, max_new_tokens, splits_of
 from ntl.decoding.extra import decode_extra
 from ntl.decoding.predictions import calibrate, decode_examples, decode_splits, header_of, predictions_name
@@ -283,6 +283,8 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     answers = decode_examples(parts, decoding, examples, "questions", **options)
+    if cut := cut_off(answers, loaded.limit, parts.model, parts.tokenizer, loaded.chat):
+        logger.warning(f"{cut}; raise decoding.max_new_tokens.")
     lines: list[dict[str, Any]] = [
         {"question": question, "answer": answer.text, **answer.about}
         for question, answer in zip(questions, answers, strict=True)

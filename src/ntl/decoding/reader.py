@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ from ntl.config.decoding import DecodingConfig, DigitMedianConfig, TreeConfig
 from ntl.data.chat import Chat
 from ntl.data.collate import token_collator
 from ntl.data.encode import encode_rows
-from ntl.decoding.batches import Answer, decode, too_long
+from ntl.decoding.batches import Answer, cut_off, decode, too_long
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.point import DISTRIBUTION
 from ntl.evaluation.metrics import COVERED
@@ -45,9 +45,11 @@ class NumberReader:
         num_beams: How finely a search reads the tree of numbers (``decoding.num_beams``).
         chat: Whether prompts are questions for the tokenizer's chat template (``dataset.format=chat``).
 
-    ValueError: The model has no head over tokens, or an argument is below 1. UserError: There is no chat template, or
-    it cannot be used.
+    ValueError: The model has no head over tokens, the tokenizer no end token; an argument is below 1. UserError: There
+    is no chat template, or it cannot be used.
     """
+
+    special_is_text = False  # a question with a special token is an error
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ class NumberReader:
     ) -> None:
         if not model.can_generate():
             raise ValueError(f"{type(model).__name__} has no head over tokens: take AutoModelForCausalLM or Seq2SeqLM")
+        if tokenizer.eos_token_id is None:
+            raise ValueError("the tokenizer names no end token, and so no answer ends: set tokenizer.eos_token")
         if min(max_new_tokens, max_input_length, batch_size, num_beams) < 1:
             raise ValueError("max_new_tokens, max_input_length, batch_size and num_beams must be at least 1")
         self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
@@ -71,9 +75,9 @@ class NumberReader:
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
         """Return the number that answers each prompt, (n,) float64: NaN where there is none, with a warning.
 
-        Other warnings tell of a median or mean of numbers that are together unlikely, and of prompts with unknown
-        tokens. ValueError: An unknown ``how``; a prompt that is empty, too long, or has a special token. Diverged: A
-        logit is NaN or +inf.
+        Other warnings tell of a median or mean of numbers that are together unlikely, of answers that are cut off, and
+        of prompts with unknown tokens. ValueError: An unknown ``how``; a prompt that is empty, too long, or has a
+        special token. Diverged: A logit is NaN or +inf.
         """
         if how in ("median", "mean"):
             distributions = self.distribution(prompts)
@@ -97,7 +101,10 @@ class NumberReader:
         if how not in ("greedy", "digit_median"):
             raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
         config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
-        return [answer.text for answer in self._answers(config, prompts)]
+        answers = self._answers(config, prompts)
+        if cut := cut_off(answers, self.max_new_tokens, self.model, self.tokenizer, self.chat):
+            warnings.warn(f"{cut}; raise max_new_tokens, or train longer", stacklevel=3)
+        return [answer.text for answer in answers]
 
     def distribution(self, prompts: Sequence[str]) -> list[NumberDistribution]:
         """Return the model's distribution of the number that answers each prompt, in their order."""
@@ -106,8 +113,8 @@ class NumberReader:
         return [answer.about.get(DISTRIBUTION, none) for answer in self._answers(config, prompts)]
 
     def _answers(self, config: DecodingConfig, prompts: Sequence[str]) -> list[Answer]:
-        if isinstance(prompts, str):
-            raise TypeError("prompts is a single str: give a list of prompts")
+        if isinstance(prompts, str | Mapping) or hasattr(prompts, "columns"):
+            raise TypeError(f"prompts is a single {type(prompts).__name__}: give a list of prompts")
         config.batch_size, config.max_new_tokens = self.batch_size, self.max_new_tokens
         model, tokenizer = self.model, self.tokenizer
         rows = [{"question": prompt, "answer": "0"} for prompt in prompts]
@@ -117,8 +124,10 @@ class NumberReader:
         settings: Any = {"decoder_only": of_decoder, "max_length": self.max_input_length, "chat": self.chat}
         examples, lost = encode_rows(rows, tokenizer, **settings)
         for line in lost:
-            warnings.warn(line, stacklevel=4)
-        special = [] if self.chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
+            warnings.warn(line.replace("trainer.", ""), stacklevel=4)
+        special = (
+            [] if self.chat or self.special_is_text else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
+        )
         for number, row in enumerate(rows, 1):
             if token := next((token for token in special if token in row["question"]), None):
                 remedy = "give the question alone, and chat=True for the chat template"

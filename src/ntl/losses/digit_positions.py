@@ -131,6 +131,8 @@ def with_points(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[T
     """
     if point_id is None:
         return digits, torch.zeros_like(digits)
+    if isinstance(point_id, bool) or not isinstance(point_id, int):
+        raise TypeError(f"point_id must be the id of a token, not {point_id!r}")
     points = (labels == point_id) & _moved(digits, 1) & _moved(digits, -1)
     return digits | points, points
 

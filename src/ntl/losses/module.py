@@ -220,6 +220,7 @@ class NumberTokenLoss(nn.Module):
 
         Raises:
             TypeError: The outputs have no logits, or there are no labels.
+            ValueError: The outputs are of an encoder-decoder, and shift is True.
         """
         return self(outputs, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
 
@@ -233,6 +234,10 @@ class NumberTokenLoss(nn.Module):
     ) -> tuple[JointLoss, dict[str, Any]]:
         """Return the loss, and the arguments of `ce_ntl`."""
         if not isinstance(logits, Tensor):
+            if self.shift and getattr(logits, "encoder_last_hidden_state", None) is not None:
+                raise ValueError(
+                    "shift=True, and the labels of an encoder-decoder are those of its logits: shift=False"
+                )
             logits = _get_logits(logits)
             if labels is None:
                 raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")

@@ -217,8 +217,8 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
 
     Raises TypeError if ``texts`` is a single text.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts is a single str: give a list of texts")
+    if isinstance(texts, str) or hasattr(texts, "columns"):
+        raise TypeError(f"texts is a single {type(texts).__name__}: give a list of texts")
     vocab = tokenizer.get_vocab()
     names, unknown = {token_id: token for token, token_id in vocab.items()}, getattr(tokenizer, "unk_token_id", None)
     by_place = bool(find_place_tokens(vocab))
