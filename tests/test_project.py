@@ -20,8 +20,8 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2684, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1088, "data": 3772},
-    **{"training": 1810, "decoding": 2484, "runs": 466, "evaluation": 1449, "results": 2899, "launch": 1150},
+    **{"losses": 2684, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1097, "data": 3772},
+    **{"training": 1810, "decoding": 2478, "runs": 466, "evaluation": 1449, "results": 2899, "launch": 1150},
     **{"benchmarks": 505, "config": 2301, "system": 663},
 }
 MAX_FILES = 145

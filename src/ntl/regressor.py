@@ -209,7 +209,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         model = auto.from_pretrained(folder).to(pick_device(self.params_.device))
         tokenizer = AutoTokenizer.from_pretrained(folder)
         self._reader = NumberReader(model, tokenizer, max_new_tokens=self.longest_, max_input_length=self.most_)
-        self._reader.special_is_text = True  # as in training
+        self._reader.special = []  # they are text, as in training
         self._searched: tuple[list[str], list[NumberDistribution]] = ([], [])
 
     def predict(self, X: Any, interval: float | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ import torch
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.targets import build
 from ntl.data.chat import Chat
-from ntl.models.interface import end_ids
+from ntl.models.interface import evaluating
 from ntl.system.errors import Diverged, UserError
 from ntl.system.messages import logger
 
@@ -22,27 +22,32 @@ SECONDS_BETWEEN = 5.0  # lines of progress
 class Answer(NamedTuple):
     """A decoded answer: its text and its token ids, with the end token if there is one and without padding.
 
-    ``about`` holds further columns of its row in predictions.jsonl.
+    ``about`` holds further columns of its row in predictions.jsonl. ``cut``: as many tokens as it may have, and no end.
     """
 
     text: str
     token_ids: list[int]
     about: Mapping[str, Any] = NOTHING
+    cut: bool = False
 
 
-def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> str:
-    """Return the text of an answer's token ids, of which the last may be one of the end tokens."""
-    ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
+def answer_of(
+    tokenizer: Any, ids: list[int], ends: Sequence[int], most: int, about: Mapping[str, Any] = NOTHING
+) -> Answer:
+    """Return the answer of its token ids, up to ``most``, of which the last may be one of the end tokens."""
+    ended = bool(ids) and ids[-1] in ends
     # Some published tokenizers would otherwise take out the space before a point, which a label has.
-    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+    plain = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    text = tokenizer.decode(ids[:-1] if ended else ids, **plain).strip()
+    return Answer(text, ids, about, cut=len(ids) >= most and not ended)
 
 
-def cut_off(answers: Sequence[Answer], limit: int, model: Any, tokenizer: Any, chat: Chat | None) -> str:
-    """Say how many answers have ``limit`` tokens and no end, so that digits of theirs may be missing; "" for none."""
-    ends = end_ids(model, tokenizer, [chat.end_id] if chat else [])
-    cut = sum(len(answer.token_ids) >= limit and answer.token_ids[-1] not in ends for answer in answers)
-    many = f"{cut:,} of {len(answers):,} answers are cut off after {limit:,} tokens"
-    return f"{many}, and so may be their numbers" if cut else ""
+def cut_off(answers: Sequence[Answer]) -> str:
+    """Say how many answers are cut, so that digits of theirs may be missing; "" for none."""
+    if not (lengths := [len(answer.token_ids) for answer in answers if answer.cut]):
+        return ""
+    many = f"{len(lengths):,} of {len(answers):,} answers are cut off after {max(lengths):,} tokens"
+    return f"{many}, and so may be their numbers"
 
 
 NOT_FINITE = "a logit or prediction of the model is NaN or infinite; take another checkpoint, or float32."
@@ -97,9 +102,7 @@ def decode(
     answers: dict[int, Answer] = {}
     # Long questions come first, so that a batch has little padding.
     order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
         for start in range(0, len(order), config.batch_size):
             indices = order[start : start + config.batch_size]
@@ -109,8 +112,6 @@ def decode(
                 read_answers = [answer._replace(text=chat.text(answer.text)) for answer in read_answers]
             answers.update(zip(indices, read_answers, strict=True))
             progress(len(answers))
-    finally:
-        model.train(was_training)
     return [answers[index] for index in range(len(examples))]
 
 

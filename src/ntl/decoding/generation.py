@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor
 
 from ntl.config.decoding import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read, checked, text_of_answer
+from ntl.decoding.batches import Answer, Example, Read, answer_of, checked
 from ntl.decoding.digit_median import DigitMedian
 from ntl.models.interface import end_ids, pad_id
 
@@ -58,7 +58,7 @@ def generate(
             model.generation_config = own
         skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         rows = [until_end(ids, ends) for ids in output[:, skipped:].tolist()]
-        return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
+        return [answer_of(tokenizer, ids, ends, max_new_tokens) for ids in rows]
 
     return read
 

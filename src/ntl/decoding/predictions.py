@@ -148,8 +148,7 @@ def decode_splits(
         texts = texts_of[split] = parts.rows(split) if whole else [*islice(parts.rows(split), len(examples))]
         parts.warn_of_lost_text(split)
         answers = decode_examples(parts, config, examples, split, **more)
-        limit = config.max_new_tokens or max_new_tokens(parts)
-        cut[split] = cut_off(answers, limit, parts.model, parts.tokenizer, parts.chat)
+        cut[split] = cut_off(answers)
         if whole:
             rows += _documents(split, texts, answers)
         else:

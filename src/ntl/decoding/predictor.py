@@ -283,7 +283,7 @@ def ask(loaded: Loaded, questions: Sequence[str], *, interval: float = 0.0) -> l
     options: dict[str, Any] = {"max_new_tokens": loaded.limit, "chat": loaded.chat}
     options |= {"interval": 0.95} if isinstance(decoding, TreeConfig) else {}
     answers = decode_examples(parts, decoding, examples, "questions", **options)
-    if cut := cut_off(answers, loaded.limit, parts.model, parts.tokenizer, loaded.chat):
+    if cut := cut_off(answers):
         logger.warning(f"{cut}; raise decoding.max_new_tokens.")
     lines: list[dict[str, Any]] = [
         {"question": question, "answer": answer.text, **answer.about}

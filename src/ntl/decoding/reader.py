@@ -49,8 +49,6 @@ class NumberReader:
     is no chat template, or it cannot be used.
     """
 
-    special_is_text = False  # a question with a special token is an error
-
     def __init__(
         self,
         model: Any,
@@ -71,6 +69,8 @@ class NumberReader:
         self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
         self.max_new_tokens, self.max_input_length = max_new_tokens, max_input_length
         self.batch_size, self.num_beams = batch_size, num_beams
+        # What no prompt may have; with a chat template it is text.
+        self.special = [] if chat else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
 
     def read(self, prompts: Sequence[str], how: How = "digit_median") -> np.ndarray:
         """Return the number that answers each prompt, (n,) float64: NaN where there is none, with a warning.
@@ -102,7 +102,7 @@ class NumberReader:
             raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
         config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
         answers = self._answers(config, prompts)
-        if cut := cut_off(answers, self.max_new_tokens, self.model, self.tokenizer, self.chat):
+        if cut := cut_off(answers):
             warnings.warn(f"{cut}; raise max_new_tokens, or train longer", stacklevel=3)
         return [answer.text for answer in answers]
 
@@ -125,11 +125,8 @@ class NumberReader:
         examples, lost = encode_rows(rows, tokenizer, **settings)
         for line in lost:
             warnings.warn(line.replace("trainer.", ""), stacklevel=4)
-        special = (
-            [] if self.chat or self.special_is_text else tokenizer.convert_ids_to_tokens([*special_ids(tokenizer)])
-        )
         for number, row in enumerate(rows, 1):
-            if token := next((token for token in special if token in row["question"]), None):
+            if token := next((token for token in self.special if token in row["question"]), None):
                 remedy = "give the question alone, and chat=True for the chat template"
                 raise ValueError(f"prompt {number} has the special token {token}, which is no text: {remedy}")
         if lacks_room := too_long(examples, model, self.max_new_tokens):

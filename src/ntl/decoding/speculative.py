@@ -23,7 +23,7 @@ from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.batches import Answer, Example, Read, checked, text_of_answer
+from ntl.decoding.batches import Answer, Example, Read, answer_of, checked
 from ntl.decoding.tree import added_mask, masks_refused
 from ntl.models.interface import end_ids, lm_head
 from ntl.models.mtp import Decoder, Heads
@@ -58,7 +58,7 @@ def speculate(
             while len(rows):
                 rows.draft(*rows.verify())
         answers = [rows.answers[row] for row in range(len(batch))]
-        return [Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in answers]
+        return [answer_of(tokenizer, ids, ends, max_new_tokens, {SPECULATION: counts}) for ids, counts in answers]
 
     return read
 

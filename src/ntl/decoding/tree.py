@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ntl.decoding.batches import checked
 from ntl.decoding.distribution import NumberDistribution, represent_all, thin
-from ntl.models.interface import has_fixed_mask
+from ntl.models.interface import evaluating, has_fixed_mask
 from ntl.system.errors import UserError
 
 NONE, DEAD = -torch.inf, -1
@@ -285,21 +285,18 @@ def reads_masks(model: Any) -> bool:
     if getattr(model.config, "sliding_window", None) or masks_refused(model):  # a window drops tokens by their number
         return False
     if model not in _READS_MASKS:
-        was_training = model.training
-        model.eval()
         ids = torch.arange(3, device=model.device).clamp(max=model.config.vocab_size - 1)[None]
         seen = torch.tensor([[[True, True, False], [True, False, True]]], device=model.device)
         ones = torch.ones_like(ids)  # without a mask, transformers takes ids 0 and 2 for padding, and warns
         behind = {"position_ids": ones[:, 1:], "attention_mask": added_mask(seen, model.dtype)}
         shown = ({"input_ids": ids[:, ::step], "attention_mask": ones[:, ::step]} for step in (1, 2))
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             with_all, without = (model(**inputs, use_cache=False).logits[0, -1] for inputs in shown)
             try:
                 cache = model(ids[:, :1], attention_mask=ones[:, :1], use_cache=True).past_key_values
                 logits = model(ids[:, 1:], past_key_values=cache, use_cache=True, **behind).logits[0, -1]
             except (ValueError, RuntimeError, IndexError):
                 logits = with_all
-        model.train(was_training)
         _READS_MASKS[model] = bool((logits - without).norm() < 0.1 * (with_all - without).norm())
     return _READS_MASKS[model]
 

@@ -3,7 +3,8 @@
 Shapes: B batch, S source length, T target length, V vocabulary, D hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,21 +52,29 @@ def lm_head(model: Any) -> LMHead:
     return LMHead(_weight(layer), bias, scale, cap)
 
 
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a model into evaluation mode, and, also after an error, into the mode that it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def checked_lm_head(model: Any) -> LMHead:
     """Return ``lm_head`` after checking its logits against the model's own forward pass on two tokens.
 
     Raises UserError for an architecture that computes its logits in another way.
     """
-    was_training = model.training
-    model.eval()
     head = lm_head(model)
     ids = torch.tensor([[0, 1]], device=head.weight.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = ids
-    with torch.no_grad(), torch.autocast(head.weight.device.type, enabled=False):
+    with evaluating(model), torch.no_grad(), torch.autocast(head.weight.device.type, enabled=False):
         ours, expected = head.logits(hidden_states(model, **inputs)), model(**inputs, use_cache=False).logits
-    model.train(was_training)
     # The tolerance allows for rounding; a missing factor or cap exceeds it, small as the logits of new weights are.
     share = 1e-3 if head.weight.dtype in (torch.float32, torch.float64) else 0.02
     atol = share * float(expected.float().std())
