@@ -24,7 +24,7 @@ from ntl.results.spec import (
     load_table_spec,
 )
 from ntl.results.table import MODELS, Block, constant_values, differences, warnings
-from ntl.results.verdicts import judge
+from ntl.results.verdicts import correct, judge
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -203,7 +203,9 @@ def test_a_primary_over_groups_readings_and_effects(
         readings = {"metric": "test/rmse@digit_median", "against_metric": "test/rmse"}
         cell = CellSpec(row="CE", against="WAS", groups=["few", "many"], **readings, task="noise", table="cells")
         claim = ClaimSpec("it", "It helps.", "here", Whose.ours, [cell])
-        ((judged,),) = (verdict.cells for verdict in judge(VerdictsSpec([], [], [], [claim]), [table]))
+        found = judge(VerdictsSpec([], [], [], [claim]), [table])
+        assert correct(found, [table]) == []
+        (judged,) = found[0].cells
         assert judged.corrected == pytest.approx(table.primary.p(says_better=True))
         assert judged.outcome is (Outcome.equivalent if scores[0] == 5 else Outcome.not_testable)
         assert ("; WAS does not beat CE in RMSE (+0.0% [+0.0, +0.0])" in judged.text) == (scores[0] == 4)

@@ -14,7 +14,7 @@ from ntl.results.record import RunRecord
 from ntl.results.render import squares
 from ntl.results.spec import VerdictsSpec, load_verdicts
 from ntl.results.table import build_table
-from ntl.results.verdicts import Verdict, evidence_page, judge, learnt, results_page
+from ntl.results.verdicts import Verdict, correct, evidence_page, judge, learnt, results_page
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
 HEAD = """
@@ -74,7 +74,10 @@ def verdict(tmp_path: Path, make_record: Callable[..., RunRecord]) -> Callable[.
                     for seed, value in enumerate(values, start=1)
                 ]
         head = HEAD.replace("whose: ours", f"whose: ours\n    no_worse: {no_worse}")
-        return judge(load(tmp_path, cells, head), [build_table("quickstart", records)])[0]
+        tables = [build_table("quickstart", records)]
+        found = judge(load(tmp_path, cells, head), tables)
+        assert correct(found, tables) == []
+        return found[0]
 
     return make
 
@@ -96,7 +99,7 @@ def test_one_task(verdict: Callable[..., Verdict], noise: list[float], constant:
     found = verdict(noise, [], constant, CELLS.splitlines()[0])
     assert found.outcome is outcome
     assert text in found.cells[0].text
-    page, evidence = results_page([found], [], [], []), evidence_page([found])
+    page, evidence = results_page([found], [], [], [], []), evidence_page([found], [])
     few = ", n = 3" if noise else ""
     place = f"EVIDENCE.md#it-{outcome.value.replace(' ', '-')}{'-n--3' if noise else ''}"
     assert f"| [It helps.]({place}) | **{outcome.value}{few}** | {outcome.value}: noise (tiny{few}) |" in page
@@ -125,7 +128,9 @@ def test_runs_of_other_tables_count(tmp_path: Path, make_record: Callable[..., R
         for seed, score in scores.items()
     ]
     table = build_table("quickstart", records)
-    (cell, _), *_ = (each.cells for each in judge(load(tmp_path), [table], records))
+    found = judge(load(tmp_path), [table], records)
+    correct(found, [table])
+    cell, _ = found[0].cells
     assert cell.text.startswith("-1.7% [-22.1, +24.0], n = 6, better in 3 of 6, exact p = ")
     assert " (in this table n = 3: -19.7% [-21.1, -18.2]; in others n = 3: +20.3% [+18.9, +21.8])" in cell.text
     assert cell.outcome is Outcome.inconclusive
@@ -135,16 +140,22 @@ def test_runs_of_other_tables_count(tmp_path: Path, make_record: Callable[..., R
 def test_the_correction_is_over_what_tables_name(tmp_path: Path, make_record, verdict: Callable[..., Verdict]) -> None:
     """A primary comparison counts where it is not testable, and where no claim tests it."""
     alone = verdict(LESS, [], 10.0).cells[0]
-    assert (alone.outcome, alone.family, "corrected" in alone.text) == (Outcome.not_testable, 1, False)
+    assert (alone.outcome, alone.corrected is None, "corrected" in alone.text) == (Outcome.not_testable, False, False)
     records = [
         make_record(loss, seed, {RMSE: 10.0 + (loss == "ntl_was") * seed})
         for loss in ("ce", "ntl_was")
         for seed in (1, 2, 3)
     ]
     tables = [build_table(name, records) for name in ("quickstart", "evidence")]
-    cell = judge(load(tmp_path), tables)[0].cells[0]
+    found = judge(load(tmp_path), tables)
+    ((table, p),) = correct(found, tables)
+    cell = found[0].cells[0]
     assert cell.planned is not None
-    assert (cell.family, cell.corrected) == (2, pytest.approx(2 * (cell.planned.p(says_better=True) or math.nan)))
+    assert [cell.corrected, p] == [pytest.approx(2 * (cell.planned.p(says_better=True) or math.nan))] * 2
+    evidence = evidence_page(found, [(table, p)])
+    assert f"- [{table.parts[0]}](tables/evidence_tiny.md), `tiny`: {table.finding} Corrected over the primary" in evidence
+    page = results_page(found, [(table, 0.01)], [], [], [])
+    assert "over the 2 tests of our tables' primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
 
 
 @pytest.mark.slow
@@ -173,7 +184,9 @@ def test_only_a_primary_is_corrected(published: list[RunRecord]) -> None:
     spec = load_verdicts()
     spec.claims = [each for each in spec.claims if each.name in ("better than CE in regression", "no harm on text")]
     records = [each for each in published if each.id.startswith(("melting_points", "sentiment", "multirc"))]
-    found = judge(spec, [build_table(name, records, "real") for name in ("table4_real", "table8_real")])
+    tables = [build_table(name, records, "real") for name in ("table4_real", "table8_real")]
+    found = judge(spec, tables)
+    assert correct(found, tables) == []
     corrected = [cell for each in found for cell in each.cells if cell.corrected is not None]
     assert [cell.spec.task for cell in corrected] == ["melting points", "MultiRC, SmolLM2-135M"]
     assert "against a loss of 1% corrected over" in corrected[1].text
@@ -201,7 +214,10 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     spec = load(tmp_path, head=head)
     assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
     corrected = "After Holm's correction over the 1 tests of our tables' primary comparisons"
-    assert f"{corrected}, p is below 0.05 for: it (supported)." in results_page([found], [], [], [])
+    assert f"{corrected}, p is below 0.05 for: it, noise (supported)." in results_page([found], [], [], [], [])
+    planned = {"primary/it_tiny": ("8 of 9", Outcome.supported)}
+    other = head.replace("{it/noise}", "{primary/it_tiny}").replace("it/noise:", "primary/it_tiny:")
+    assert learnt(load(tmp_path, head=other).learnt, [found], planned=planned) == ["It is 8 of 9."]
     with pytest.raises(UserError, match="rests on it/noise being supported, and it is contradicted: write what is"):
         learnt(spec.learnt, [verdict(MORE, [])])
     too = replace(found, spec=replace(found.spec, name="too"))

@@ -57,7 +57,8 @@ class Block:
 class Table:
     """``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows nothing.
 
-    ``primary`` is the effect that the table is made for; None without a run of a common seed.
+    ``primary`` is the effect that the table is made for, and ``outcome`` what it says; None without a run of a common
+    seed.
     """
 
     spec: TableSpec = field(repr=False)
@@ -66,6 +67,7 @@ class Table:
     blocks: list[Block] = field(repr=False)
     finding: str
     primary: Effect | None
+    outcome: Outcome
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -100,13 +102,13 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     """
     spec = load_table_spec(spec) if isinstance(spec, str) else spec
     plans, wanted, blocks = plan_table(spec, scale), spec.primary_of(scale), list[Block]()
-    primary, finding = None, ""
+    primary, outcome, finding = None, Outcome.not_run, ""
     for block, rows in plans:
         _fill(rows, block.columns, records)
         pair, lines, endpoint = None, list[Line](), block.columns[0]
         if block is spec.blocks[wanted.block]:
             endpoint = column_of(block, wanted.metric, spec.name)
-            pair, primary, finding = find_primary(wanted, block, scale, rows)
+            pair, primary, outcome, finding = find_primary(wanted, block, scale, rows)
             if primary and (wanted.against_metric or wanted.less or wanted.groups[1:]):  # none of the other differences
                 lines.append(effect_line(primary, *pair, primary=True))
                 pair = None
@@ -115,7 +117,8 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         lines += [{"kind": "note", "text": text} for text in (*warned, " ".join(block.note.split())) if text]
         shown = [row for row in rows if not row.spec.constant or any(row.values.values())]
         blocks.append(Block(block, shown, lines, warned, endpoint))
-    return Table(spec, scale, heading(spec, [row for _, rows in plans for row in rows]), blocks, finding, primary)
+    title = heading(spec, [row for _, rows in plans for row in rows])
+    return Table(spec, scale, title, blocks, finding, primary, outcome)
 
 
 def _fill(rows: Sequence[Row], columns: Sequence[ColumnSpec], records: Sequence[RunRecord]) -> None:
@@ -230,8 +233,8 @@ def lacking(pair: PairSpec, assay: ColumnSpec, pairs: Sequence[Sequence[Mapping[
 
 def find_primary(
     spec: PrimarySpec, block: BlockSpec, scale: str, rows: Sequence[Row]
-) -> tuple[Pair, Effect | None, str]:
-    """The rows of the primary comparison, its effect, and one sentence on what it says."""
+) -> tuple[Pair, Effect | None, Outcome, str]:
+    """The rows of the primary comparison, its effect, and what it says, also in one sentence."""
     endpoint, gate, assay = (
         column_of(block, metric or spec.metric, scale) for metric in (spec.metric, spec.against_metric, spec.assay)
     )
@@ -245,7 +248,7 @@ def find_primary(
         first, second = read_by(first, endpoint.metric), read_by(second, gate.metric)
         header = header.partition(", ")[0]
     if gap is None:
-        return pairs[0], None, f"No run of a common seed of {first} and {second} yet."
+        return pairs[0], None, Outcome.not_run, f"No run of a common seed of {first} and {second} yet."
     outcome, why = outcome_of(gap, gate, [*groups, *less], block.scales[scale].heuristics)
     if spec.assay and outcome is not Outcome.not_run and (missing := lacking(spec, assay, runs)):
         outcome, why = Outcome.not_testable, missing
@@ -264,7 +267,7 @@ def find_primary(
     every = [run for pair in (*runs, *others) for side in pair for run in side.values()]
     if seen := sum(str(run.git.get("commit") or "").startswith(tuple(spec.seen)) for run in every):
         after += f"; named after {'these' if seen == len(every) else f'{seen} of these {len(every)}'} runs"
-    return pairs[0], gap, f"{leads[outcome]}{f' ({within})' if within else ''}: {gap.text}{after}."
+    return pairs[0], gap, outcome, f"{leads[outcome]}{f' ({within})' if within else ''}: {gap.text}{after}."
 
 
 # ---- words that go with it

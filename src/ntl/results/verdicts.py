@@ -35,7 +35,7 @@ class Cell:
 
     ``effect`` is of all published seeds of the two configurations, None below three. ``planned`` is the effect of
     the table's own seeds where the table is made for this comparison, whose ``band`` it has; ``corrected`` is its p
-    among the ``family`` of all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table
+    among all of those. ``said`` takes the place of the effect's text; ``parts`` says what this table
     and others show.
     """
 
@@ -52,7 +52,6 @@ class Cell:
     said: str = ""
     parts: str = ""
     corrected: float | None = None
-    family: int = 0
 
     @property
     def few(self) -> str:
@@ -189,11 +188,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
 def judge(
     spec: specs.VerdictsSpec, tables: Sequence[Table], records: Sequence[RunRecord] = (), benchmarks: Path | None = None
 ) -> list[Verdict]:
-    """Every claim with its cells, whose links lead from ``results/``; ``records``: among which replications are found.
-
-    The p of all primary comparisons that tables name and that have an interval, testable or not, are corrected together
-    by Holm's method, by the t test: an exact p is never below 2 / 2^n, which no correction over many survives.
-    """
+    """Every claim with its cells, whose links lead from ``results/``; ``records``: among which replications are found."""
     verdicts = []
     for claim in spec.claims:
         cells = list[Cell | None]()
@@ -203,35 +198,53 @@ def judge(
             cells += [_table_cell(claim, cell, table, records) for table in shown]
             cells += [_benchmark_cell(claim, cell, benchmarks or RESULTS / "benchmarks")] if cell.benchmark else []
         verdicts.append(Verdict(claim, tuple(filter(None, cells))))
-    planned = [cell for verdict in verdicts for cell in verdict.cells if cell.planned]
-    claimed = {(cell.spec.table, cell.scale) for cell in planned}
-    tested = [(cell, cell.planned.p(not cell.claim.no_worse)) for cell in planned if cell.planned]
-    unclaimed = [table.primary for table in tables if table.primary and (table.spec.name, table.scale) not in claimed]
-    family = [(cell, p) for cell, p in [*tested, *((None, primary.p(True)) for primary in unclaimed)] if p is not None]
-    for (cell, _), corrected in zip(family, holm([p for _, p in family]), strict=True):
-        if cell:
-            cell.corrected, cell.family = corrected, len(family)
     return verdicts
 
 
-def learnt(sentences: Sequence[specs.SentenceSpec], verdicts: Sequence[Verdict], complete: bool = True) -> list[str]:
-    """Sentences with the numbers of their cells.
+def correct(verdicts: Sequence[Verdict], tables: Sequence[Table]) -> list[tuple[Table, float]]:
+    """Correct the p of the primary comparisons that have an interval, testable or not, together by Holm's method.
+
+    Cells have theirs in ``corrected``; those of tables that no claim asks are returned. The tests are t tests: an
+    exact p is never below 2 / 2^n, which no correction over many survives.
+    """
+    planned = [(cell, cell.planned) for verdict in verdicts for cell in verdict.cells if cell.planned]
+    claimed = {(cell.spec.table, cell.scale) for cell, _ in planned}
+    tested: list[tuple[Cell | Table, float | None]] = [(cell, gap.p(not cell.claim.no_worse)) for cell, gap in planned]
+    others = [table for table in tables if (table.spec.name, table.scale) not in claimed]
+    tested += [(table, table.primary.p(True)) for table in others if table.primary]
+    family, unclaimed = [(one, p) for one, p in tested if p is not None], list[tuple[Table, float]]()
+    for (one, _), corrected in zip(family, holm([p for _, p in family]), strict=True):
+        if isinstance(one, Cell):
+            one.corrected = corrected
+        else:
+            unclaimed.append((one, corrected))
+    return unclaimed
+
+
+def learnt(
+    sentences: Sequence[specs.SentenceSpec],
+    verdicts: Sequence[Verdict],
+    complete: bool = True,
+    planned: Mapping[str, tuple[str, Outcome]] | None = None,
+) -> list[str]:
+    """Sentences with the numbers of their cells and of ``planned`` comparisons, texts and outcomes by their names.
 
     UserError: a sentence names no cell, or rests on an outcome that the records no longer have; or, where they are to
     be ``complete``, a claim is supported or contradicted on a task that they name, and none of them rests on it.
     """
     cells = {f"{verdict.spec.name}/{task}": cell for verdict in verdicts for task, cell in verdict.tasks.items()}
+    known = {name: (cell.short, cell.outcome) for name, cell in cells.items()} | dict(planned or {})
     texts, held = list[str](), {name for sentence in sentences for name in sentence.holds}
     for sentence in sentences:
         named = [name for _, name, _, _ in Formatter().parse(sentence.text) if name]
-        if lost := [name for name in (*named, *sentence.holds) if name not in cells]:
+        if lost := [name for name in (*named, *sentence.holds) if name not in known]:
             raise UserError(f"{VERDICTS}: learnt: {lost[0]!r} is no claim/task")
         for name, wanted in sentence.holds.items():
-            if (now := cells[name].outcome).name != wanted:
+            if (now := known[name][1]).name != wanted:
                 basis = f"{name} being {wanted.replace('_', ' ')}, and it is {now.value}: write what is true now"
                 raise UserError(f"{VERDICTS}: learnt: {sentence.text[:40]!r}... rests on {basis}")
-        texts.append(" ".join(sentence.text.format_map({name: cells[name].short for name in named}).split()))
-    tasks = {cells[name].spec.task for name in held}
+        texts.append(" ".join(sentence.text.format_map({name: known[name][0] for name in named}).split()))
+    tasks = {cells[name].spec.task for name in held if name in cells}
     for name, cell in cells.items():
         if complete and cell.outcome in DECIDED[:2] and cell.spec.task in tasks and name not in held:
             remedy = "write one that is true of it, or name it in the `holds` of one that is"
@@ -251,17 +264,27 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     spec = specs.load_verdicts()
     verdicts, square = judge(spec, tables, records), squares(spec.squares, tables)
+    unclaimed, planned = correct(verdicts, tables), dict[str, tuple[str, Outcome]]()
+    for table, p in unclaimed:
+        short = table.primary.short if table.primary else ""
+        planned[f"primary/{table.stem}"] = f"{short}, p = {p:.2g} after correction", table.outcome
     advice = [f"- {text}" for text in learnt(spec.advice, verdicts, complete=False)]
     section = "\n".join([*advice, "", PICTURE])
     return {
-        folder / "README.md": results_page(verdicts, learnt(spec.learnt, verdicts), square, tables),
-        folder / "EVIDENCE.md": evidence_page(verdicts),
+        folder / "README.md": results_page(
+            verdicts, unclaimed, learnt(spec.learnt, verdicts, planned=planned), square, tables
+        ),
+        folder / "EVIDENCE.md": evidence_page(verdicts, unclaimed),
         readme: f"{before}{BEGIN}\n{section}\n{END}{after}",
     }
 
 
 def results_page(
-    verdicts: Sequence[Verdict], sentences: Sequence[str], square: Sequence[str], tables: Sequence[Table]
+    verdicts: Sequence[Verdict],
+    unclaimed: Sequence[tuple[Table, float]],
+    sentences: Sequence[str],
+    square: Sequence[str],
+    tables: Sequence[Table],
 ) -> str:
     """``results/README.md``: what was learnt, losses by readings, verdicts, figures and tables."""
     claims = list[str]()
@@ -272,10 +295,12 @@ def results_page(
             link = f"[{escape(verdict.spec.text)}](EVIDENCE.md#{place})"
             claims.append(line([link, f"**{verdict.outcome.value}{verdict.share}**", escape(verdict.by_task)]))
         claims.append("")
-    cells = [cell for verdict in verdicts for cell in verdict.cells if cell.corrected is not None]
-    tested = [cell for cell in cells if cell.outcome is not Outcome.not_testable]
-    below = [f"{cell.claim.name} ({cell.outcome.value})" for cell in tested if (cell.corrected or 0.0) < ALPHA]
-    over = f"After Holm's correction over the {max((cell.family for cell in cells), default=0)} tests"
+    cells = [cell for verdict in verdicts for cell in verdict.cells]
+    tested = [(f"{cell.claim.name}, {cell.spec.task}", cell.outcome, cell.corrected) for cell in cells]
+    tested += [(table.parts[0], table.outcome, p) for table, p in unclaimed]
+    family = [(name, outcome, p) for name, outcome, p in tested if p is not None]
+    below = [f"{name} ({outcome.value})" for name, outcome, p in family if p < ALPHA]
+    over = f"After Holm's correction over the {len(family)} tests"
     named = f"of our tables' primary comparisons, p is below {ALPHA} for"
     parts = {
         "learnt": [f"- {sentence}" for sentence in sentences],
@@ -312,8 +337,8 @@ def _heading(verdict: Verdict) -> str:
     return f"{name}: {verdict.outcome.value}{verdict.share}"
 
 
-def evidence_page(verdicts: Sequence[Verdict]) -> str:
-    """``results/EVIDENCE.md``: each claim with its comparisons, their effects, intervals, n and p."""
+def evidence_page(verdicts: Sequence[Verdict], unclaimed: Sequence[tuple[Table, float]]) -> str:
+    """``results/EVIDENCE.md``: each claim with its comparisons, their effects, intervals, n and p; other primaries."""
     lines = [
         "# Evidence",
         "",
@@ -327,4 +352,8 @@ def evidence_page(verdicts: Sequence[Verdict]) -> str:
             lines.append(f"- {cell.spec.task}, {cell.place}: {text}")
         lacking = [f"{cell.spec.task} (`{cell.scale}`)" for cell in entry.cells if cell.effect is None]
         lines += [*([f"- not run: {', '.join(lacking)}"] if lacking else []), ""]
+    lines += ["## Primary comparisons of tables that no claim asks", ""]
+    for table, p in unclaimed:
+        finding = f"{escape(table.finding)} Corrected over the primary comparisons, p = {p:.2g}."
+        lines.append(f"- [{table.parts[0]}](tables/{table.stem}.md), `{table.scale}`: {finding}")
     return "\n".join(lines)
