@@ -15,8 +15,10 @@ from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from ntl.config import UserError, compose, run_id
+from ntl.config.cli import explain
 from ntl.config.composition import base_words, quoted, read_config, schemas, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, literal, own_folders, use
 from ntl.config.identity import plain
@@ -213,6 +215,13 @@ def test_a_folder_of_one_s_own_brings_values_and_no_code(own: Path) -> None:
     assert (model.name, model.settings["hidden_size"]) == ("llama_mine", 32)  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(UserError, match=r"^loss\.kind=foreign: 'foreign' is none; choose one of ce, "):
         compose(["dataset=noisy_numbers", "loss=foreign"])
+    (own / "loss" / "copied.yaml").write_text("defaults:\n  - /schema/loss/base@_here_\nname: ntl_was\nkind: mse\n")
+    with pytest.raises(UserError, match=r"/copied\.yaml: name: ntl_was is another file's; write name: copied$"):
+        compose(["dataset=noisy_numbers", "loss='copied'"])
+    (own / "loss" / "broken.yaml").write_text("name: 'broken")
+    with pytest.raises(YAMLError) as caught:
+        compose(["dataset=noisy_numbers", "loss=broken"])
+    assert re.search(r"while scanning a quoted scalar in .*/loss/broken\.yaml", explain(caught.value))
     # One without choices, with one of ours or with no plain file is refused.
     with pytest.raises(UserError, match="no YAML file in a folder named like a setting: model, "):
         use(own / "model")

@@ -168,6 +168,9 @@ def test_an_edited_class_of_one_s_own_is_prepared_again(data_dir: Path, monkeypa
         found.prepare()
         return found.rows("train")[0]["answer"]
 
+    with pytest.raises(UserError, match=r"^dataset=added: material\(\) and splits do not both have test, tst\.$"):
+        answer(ADDED.replace("in self.all_splits", "in ('train', 'validation', 'tst')"))
+
     assert [answer(ADDED), answer(ADDED.replace('"1"', '"2"')), answer(ADDED)] == ["1", "2", "1"]
     assert len([path for path in data_dir.iterdir() if path.is_dir()]) == 2
 

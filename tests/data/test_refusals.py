@@ -32,6 +32,7 @@ FILES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a.jsonl", '{"question": "a", "answer": [1, null]}', {"answers": "numbers"}, "a.jsonl:1: 'answer'"),
     ("a.jsonl", '{"question": "a", "answer": NaN}', {}, "a.jsonl:1: 'answer'"),
     ("a.csv", 'question,answer\na,"1,5"\n', {}, "dataset.number_format=auto"),
+    ("a.csv", f"question,answer\na,1\nb,{'9' * 400}\n", {}, "a.csv:3: the answer '999"),
     ("a.csv", "question;answer\na;1, 0, 4\n", {}, "dataset.answers=numbers"),
     ("a.csv", "question;answer\na;It is 3.\n", {}, "dataset.answers=sentence"),
     ("a.csv", "question;answer\na;No.\n", {}, "dataset.answers=text"),

@@ -14,6 +14,7 @@ from loss_cases import DIGITS, IRREGULAR, LOSSES, TEXT, TOKEN_LOSSES, WIDTH, bat
 from ntl import NumberTokenLoss, losses
 from ntl.losses import ce_ntl, linear_ce_ntl, ntl_was, ntl_was_cdf, place_weighted
 from ntl.losses.registry import Terms
+from ntl.losses.rows import of_number_rows
 from ntl.numbers import NumberVocabulary
 
 TOKENS = tokenizer(*"0123456789", "a")
@@ -22,6 +23,7 @@ NARROW = NumberTokenLoss.from_tokenizer(TOKENS, shift=False, vocab_size=304)
 LOGITS, LABELS = torch.zeros(2, 3, WIDTH), torch.tensor([[1, 5, 2], [6, 2, 3]])
 HIDDEN, HEAD = torch.zeros(2, 3, 7), torch.zeros(WIDTH, 7)
 WEIGHTS, SHIFTED = torch.ones(2, 3), NumberTokenLoss(DIGITS, shift=True)
+SCALAR = of_number_rows(lambda rows: rows.targets_N.mean())
 DECIMALS = NumberVocabulary.from_values([0.0, 0.5, *[TEXT] * 9])
 NOTHING: Any = None
 joint, linear = partial(ce_ntl, LOGITS, LABELS, DIGITS), partial(linear_ce_ntl, HIDDEN, HEAD, LABELS, DIGITS)
@@ -98,6 +100,7 @@ VALUE_ERRORS: Calls = {
         lambda: cdf(sigma=0.0),
         lambda: losses.smmd(LOGITS, LABELS, DIGITS, sigma=0.0),
     ],
+    "return one loss for each number label, (3,), not ()": [partial(SCALAR, LOGITS, LABELS, DIGITS)],
     "delta must be positive and finite": [lambda: losses.ntl_huber(LOGITS, LABELS, DIGITS, delta=0)],
     "temperature": [lambda: losses.dist2(LOGITS, LABELS, DIGITS, temperature=-1.0)],
     "implementation": [lambda: joint(implementation="fast")],

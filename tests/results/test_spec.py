@@ -80,6 +80,7 @@ def test_a_spec_is_typed(load, tmp_path: Path) -> None:
             r"it, say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
         ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
+        ("constant: mean}", "constant: maen}", r"constant: maen: choose from mode, .* Did you mean 'mean'\?"),
         ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
         ("seeds: [1, 2]", "seeds: []", "A block: scales.tiny.seeds: give at least one seed"),
         (

@@ -153,9 +153,13 @@ def test_the_correction_is_over_what_tables_name(tmp_path: Path, make_record, ve
     assert cell.planned is not None
     assert [cell.corrected, p] == [pytest.approx(2 * (cell.planned.p(says_better=True) or math.nan))] * 2
     evidence = evidence_page(found, [(table, p)])
-    assert f"- [{table.parts[0]}](tables/evidence_tiny.md), `tiny`: {table.finding} Corrected over the primary" in evidence
+    assert (
+        f"- [{table.parts[0]}](tables/evidence_tiny.md), `tiny`: {table.finding} Corrected over the primary" in evidence
+    )
     page = results_page(found, [(table, 0.01)], [], [], [])
-    assert "over the 2 tests of our tables' primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
+    assert (
+        "over the 2 tests of our tables' primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
+    )
 
 
 @pytest.mark.slow

@@ -20,13 +20,13 @@ from ntl.config.folders import CONFIG_DIR
 from ntl.decoding.predictor import predict
 from ntl.launch.publish import publish_weights
 from ntl.results import RunRecord, read_record
-from ntl.runs.folder import Best, best_of, by_step, checkpoint_at, latest_complete, step_of
+from ntl.runs.folder import RUN, Best, best_of, by_step, checkpoint_at, latest_complete, step_of
 from ntl.training import resume
 from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 
-def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small) -> None:
+def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small, caplog) -> None:
     checkpoint = finished / "checkpoints" / "checkpoint-6"
     with pytest.raises(UserError, match=f"^{checkpoint}: a checkpoint of another run, {finished.name}: ") as caught:
         train(small(f"resume={checkpoint}", "loss=ntl_mse", "seed=2", "loss.weight=0.5"))
@@ -35,6 +35,10 @@ def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path
     assert "loss.weight is its default there and 0.5 here" in message
     assert "seed is 1 there and 2 here; " in message
     assert [entry.name for entry in finished.parent.iterdir()] == [finished.name]
+    now = json.loads((checkpoint / RUN).read_text()) | {"source": "of an edited loss"}
+    with caplog.at_level("WARNING", logger="ntl"):
+        assert resume.checkpoint_for(str(checkpoint), finished, now, small().trainer) == checkpoint
+    assert f"The code of ntl is not what trained {checkpoint}; resume=never starts over" in caplog.text
     with pytest.raises(UserError, match=r"it already has 12 steps; set trainer\.max_steps"):
         train(small(f"resume={checkpoint.with_name('checkpoint-12')}", "trainer.max_steps=11"))
 

@@ -1,4 +1,4 @@
-"""The schemas of a run and the rules for its settings. Imports the standard library, omegaconf and hydra only."""
+"""The schemas of a run and the rules for its settings. Nothing here imports torch."""
 
 from typing import TYPE_CHECKING
 

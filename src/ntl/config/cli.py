@@ -44,6 +44,8 @@ def explain(error: Exception) -> str:
         line = f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
         return line if error.errno in PATH_ERRORS else ""
     one_line = " ".join(str(error).split())
+    if type(error).__module__.startswith("yaml."):  # of a file that Hydra composes
+        return one_line[:300]
     if isinstance(error, UserError) or "hydra" not in sys.modules:
         return one_line if isinstance(error, UserError) else ""
     from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException

@@ -169,6 +169,17 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     config.base = f"{run_id(base)}@{step}"
 
 
+def _check_names(config: root.Config, overrides: Sequence[str]) -> None:
+    """UserError where a file has another name than its own, as a copied one has: ids and records go by it."""
+    for group, _, choice in (word.partition("=") for word in overrides):
+        name, choice = getattr(getattr(config, group, None), "name", ""), choice.strip("'\"")
+        if group not in GROUPS or name in ("", choice):
+            continue
+        files = [folder / group / f"{choice}.yaml" for folder in (folders.CONFIG_DIR, *own_folders)]
+        if said := [file for file in files if file.is_file() and name == (read_yaml(file) or {}).get("name")]:
+            raise UserError(f"{said[0]}: name: {name} is another file's; write name: {choice}")
+
+
 def _settle(config: root.Config, typed: Sequence[str]) -> None:
     """A typed number of steps wins over the epochs of a scale, and loaded weights have a dropout of their own.
 
@@ -202,6 +213,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
         for key in vars(part).keys() - about(type(part)).keys():
             raise UserError(unknown_setting(f"{path}{key}", type(part), "+"))
     typed = [word.partition("=")[0].lstrip("+") for word in overrides]
+    _check_names(config, overrides)
     if config.model.pretrained and not config.model.path:
         config.model.path = str(from_package(config.model.hub_id, config.data_dir) or "")
     _settle(config, typed)
@@ -293,7 +305,7 @@ def from_values(values: Mapping[str, Any], where: str, overrides: Sequence[str] 
     try:
         for stored, value in values.items():
             key = FORMER.get(stored, stored)
-            if key == "extra_decodings":
+            if key == "extra_decodings" and isinstance(value, Mapping):
                 value = {name: _merged("decoding", extra) for name, extra in value.items()}
             OmegaConf.update(node, key, _merged(key, value) if key in GROUPS and isinstance(value, Mapping) else value)
         for where in overrides:
@@ -324,8 +336,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
     of_data = [word for word in overrides if word.startswith("dataset")]
     if any(word.startswith("dataset=") for word in of_data):
-        own = [f"scale={values['scale']['name']}", f"seed={values['seed']}"]
-        own.append(f"dataset.format={values['dataset']['format']}")
+        stored = from_values(values, str(path))
+        own = [f"scale={stored.scale.name}", f"seed={stored.seed}", f"dataset.format={stored.dataset.format}"]
         values["dataset"] = literal(plain(compose([*own, *of_data]).dataset))
         overrides = [word for word in overrides if word not in of_data]
     for word in overrides:

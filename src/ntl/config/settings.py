@@ -153,7 +153,7 @@ def did_you_mean(options: Iterable[str]) -> str:
 
 
 def closest(word: str, options: Iterable[str]) -> list[str]:
-    """The options that begin with a mistyped word, else one that contains it, else a similar one.
+    """The options that begin with a mistyped word, else a very similar one, one that contains it, or a similar one.
 
     Case, ``-``, ``_`` and ``.`` do not count.
     """
@@ -163,6 +163,8 @@ def closest(word: str, options: Iterable[str]) -> list[str]:
         return [word] if word in plain else []
     if family := [option for option, text in plain.items() if text.startswith(asked)]:
         return family[:8]
+    if typo := difflib.get_close_matches(word, plain, n=1, cutoff=0.8):
+        return typo
     containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
     return difflib.get_close_matches(word, containing or plain, n=1, cutoff=0 if containing else 0.6)
 

@@ -1,4 +1,4 @@
-"""Examples to padded batches. Nothing else in the package pads, masks or shifts.
+"""Examples to padded batches.
 
 Padding is told apart by the attention mask and by labels of -100, never by its id, which may be the end token's.
 ``prompts`` are inputs to decode from; ``longest_input`` is the number of tokens in the longest input of a split, of

@@ -180,7 +180,8 @@ class Prepared:
             logger.info(f"{dataset.name}: licence: {dataset.origin.licence}")
         material = dataset.material(self.data_dir, download=download)
         made, wanted = material.splits, dataset.wanted
-        assert {*wanted} <= made.keys() <= {*dataset.all_splits}, f"{dataset.name}: material and splits disagree"
+        if wrong := sorted({*wanted} - made.keys() | made.keys() - {*dataset.all_splits}):
+            raise UserError(f"dataset={dataset.name}: material() and splits do not both have {', '.join(wrong)}.")
         splits = {split: write_split(folder / f"{split}.jsonl", made[split]) for split in made if split in wanted}
         self._check_sources()  # that none was written to while it was read
         manifest = {

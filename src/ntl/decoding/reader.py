@@ -64,6 +64,9 @@ class NumberReader:
             raise ValueError(f"{type(model).__name__} has no head over tokens: take AutoModelForCausalLM or Seq2SeqLM")
         if tokenizer.eos_token_id is None:
             raise ValueError("the tokenizer names no end token, and so no answer ends: set tokenizer.eos_token")
+        if len(tokenizer) > (known := model.get_input_embeddings().num_embeddings):
+            sizes = f"the tokenizer has {len(tokenizer):,} tokens, and the model {known:,}"
+            raise ValueError(f"{sizes}: give the model's own tokenizer")
         if min(max_new_tokens, max_input_length, batch_size, num_beams) < 1:
             raise ValueError("max_new_tokens, max_input_length, batch_size and num_beams must be at least 1")
         self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
@@ -85,9 +88,10 @@ class NumberReader:
                 (of.median if how == "median" else of.moments(TreeConfig.trim)[0]) if of.represented else math.nan
                 for of in distributions
             ]
-            if doubtful := sum(0 < of.represented < COVERED for of in distributions):
-                part = f"numbers hold less than {COVERED} of the probability, and the {how} is taken over that part"
-                warnings.warn(f"{doubtful:,} of {len(numbers):,} answers: {part}", stacklevel=2)
+            if doubtful := [of.represented for of in distributions if 0 < of.represented < COVERED]:
+                part = f"numbers hold {min(doubtful):.2g} to {max(doubtful):.2g} of the probability"
+                line = f"{part}, and the {how} is taken over that part: where it is small, read greedily"
+                warnings.warn(f"{len(doubtful):,} of {len(numbers):,} answers: {line}", stacklevel=2)
         else:
             parsed = map(parse_number, self.texts(prompts, how))
             numbers = [math.nan if number is None else float(number) for number in parsed]
@@ -103,7 +107,8 @@ class NumberReader:
         config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
         answers = self._answers(config, prompts)
         if cut := cut_off(answers):
-            warnings.warn(f"{cut}; raise max_new_tokens, or train longer", stacklevel=3)
+            ends = "or name the token that ends an answer in model.generation_config.eos_token_id"
+            warnings.warn(f"{cut}; raise max_new_tokens, train longer, {ends}", stacklevel=3)
         return [answer.text for answer in answers]
 
     def distribution(self, prompts: Sequence[str]) -> list[NumberDistribution]:

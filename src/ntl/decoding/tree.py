@@ -3,7 +3,7 @@
     number = white-space* [sign] (digits ["." digits*] | "." digits)      sign = "+" | "-" | U+2212
 
 as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White space before the number is a word-start
-mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
+mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.batches``.
 
 Probabilities are of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
 that are no number.

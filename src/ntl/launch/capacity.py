@@ -35,6 +35,7 @@ from ntl.config.identity import plain
 from ntl.config.model import T5Config, tokenizer_source
 from ntl.config.settings import nearest
 from ntl.config.targets import locate
+from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared, SplitRows
 from ntl.models.interface import hidden_states
 from ntl.models.pretrained import embedding_rows
@@ -287,10 +288,7 @@ def price(config: Config, gpu: Gpu) -> Price:
     # On a GPU `auto` takes the reference implementation.
     how = config.loss.implementation if config.loss.implementation in LOGITS else "reference"
     positions = of.written if model.is_seq2seq else longest
-    steps = settings.max_steps
-    if settings.epochs:
-        step = settings.batch_size * settings.accumulation_steps
-        steps = math.ceil(settings.epochs * math.ceil(of.rows / step)) if of.rows else 0
+    steps = in_steps(settings, of.rows or 0).max_steps
     # The backward pass has twice the products of the forward one, but none for the gradients of frozen weights.
     passes = (2 if config.model.lora.rank else 3) + settings.gradient_checkpointing
     examples = steps * settings.accumulation_steps * settings.batch_size * copies

@@ -15,7 +15,7 @@ from ntl.config.folders import choices, literal
 from ntl.config.settings import quote
 from ntl.launch.plan import Run, waves
 from ntl.runs.folder import CHECKPOINTS, checkpoint_at
-from ntl.system.errors import one_line_errors
+from ntl.system.errors import UserError, one_line_errors
 from ntl.system.messages import logger, printed
 
 TRAIN_ROWS, OTHER_ROWS = 256, 2
@@ -88,7 +88,9 @@ def _words(run: Run, steps: int, tiny: bool) -> Iterator[str]:
         if not tiny or group != "model":
             yield word
         elif word.startswith("model="):
-            yield f"model={_tiny_models()[_kind(run.config.model)]}"
+            if (kind := _kind(run.config.model)) not in _tiny_models():
+                raise UserError(f"{word}: no *_tiny model has its architecture; rehearse it without --shapes tiny.")
+            yield f"model={_tiny_models()[kind]}"
     yield from TINY if tiny else ()
     yield from (f"trainer.{name}=0" for name in ("epochs", "eval_epochs", "save_epochs"))
     yield from (f"trainer.max_steps={steps}", f"trainer.save_steps={half}", f"trainer.eval_steps={steps}")

@@ -236,7 +236,11 @@ def of_number_rows(function: Callable[..., Tensor]):  # what it returns is infer
         **options: Any,
     ) -> Tensor:
         rows = number_rows(logits, labels, number_vocab, ignore_index)
-        return reduce(function(rows, **options), rows, labels, reduction)
+        losses_N = function(rows, **options)
+        if losses_N.shape != rows.targets_N.shape:
+            shapes = f"{tuple(rows.targets_N.shape)}, not {tuple(losses_N.shape)}"
+            raise ValueError(f"{function.__name__} must return one loss for each number label, {shapes}")
+        return reduce(losses_N, rows, labels, reduction)
 
     *shared, _ = signature(loss, follow_wrapped=False).parameters.values()
     _, *options = signature(function).parameters.values()

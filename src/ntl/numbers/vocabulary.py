@@ -137,15 +137,21 @@ class NumberVocabulary:
 
 def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
     """Raise ValueError or warn if the tokenizer writes numbers with tokens that are not in ``numbers``."""
-    written = [list(getattr(encoded := tokenizer.encode(sample), "ids", encoded)) for sample in _SAMPLES]
+    # A token of several digits may have been added to a tokenizer that splits all others.
+    several = sorted(text for text in (token.strip("▁Ġ ") for token in vocab) if re.fullmatch("[0-9]{2,}", text))
+    samples = [*_SAMPLES, *([" ".join(several)] if several and digits_only else [])]
+    written = [list(getattr(encoded := tokenizer.encode(sample), "ids", encoded)) for sample in samples]
     used = {token_id for ids in written for token_id in ids}
     token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
     missed = {i for i, token in token_of.items() if i not in numbers and _has_digit(token)}
     example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
     if example is None:
         return
+    if example == len(_SAMPLES):
+        samples[example] = token_of[first := next(i for i in written[example] if i in missed)]
+        written[example] = [first]
     tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
-    problem = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
+    problem = f"the tokenizer writes {samples[example].strip()!r} as {tokens!r}: "
     if digits_only:
         raise ValueError(
             f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}, or use digits_only=False"

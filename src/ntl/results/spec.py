@@ -9,7 +9,7 @@ from typing import Any
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER, choices, read_yaml
 from ntl.config.settings import nearest
-from ntl.evaluation.metrics import Better, metric_of
+from ntl.evaluation.metrics import REFERENCES, Better, metric_of
 from ntl.system.errors import UserError
 
 TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
@@ -75,6 +75,9 @@ class ColumnSpec:
         return f"{rest} ({SPLITS[split]})" if split in SPLITS else self.header
 
 
+CONSTANTS = ("mode", "median", "mean", *REFERENCES)
+
+
 @dataclass
 class RowSpec:
     """``constant``: mode, median or mean; or one of ``REFERENCES``, which a row need not beat to be learnt.
@@ -94,6 +97,9 @@ class RowSpec:
     def __post_init__(self) -> None:
         if (self.role is Role.constant) != bool(self.constant) or (self.constant and self.overrides):
             raise UserError(f"{self.label}: a constant row has role constant, a constant and no overrides")
+        if self.constant and self.constant not in CONSTANTS:
+            known = f"choose from {', '.join(CONSTANTS)}.{nearest(self.constant, CONSTANTS)}"
+            raise UserError(f"{self.label}: constant: {self.constant}: {known}")
 
 
 @dataclass

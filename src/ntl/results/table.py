@@ -98,7 +98,7 @@ class Table:
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
 
-    UserError: no such table or scale, a row that sets a key twice, two records for one seed of a row.
+    UserError: no such table or scale, two records for one seed of a row.
     """
     spec = load_table_spec(spec) if isinstance(spec, str) else spec
     plans, wanted, blocks = plan_table(spec, scale), spec.primary_of(scale), list[Block]()

@@ -188,7 +188,7 @@ def _benchmark_cell(claim: ClaimSpec, cell: CellSpec, folder: Path) -> Cell:
 def judge(
     spec: specs.VerdictsSpec, tables: Sequence[Table], records: Sequence[RunRecord] = (), benchmarks: Path | None = None
 ) -> list[Verdict]:
-    """Every claim with its cells, whose links lead from ``results/``; ``records``: among which replications are found."""
+    """Every claim with its cells, whose links lead from ``results/``; replications are found among ``records``."""
     verdicts = []
     for claim in spec.claims:
         cells = list[Cell | None]()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,24 @@ from ntl.system.messages import logger
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = ("plateau", "constant")
 MAX_STEPS = "trainer.max_steps"
+SOURCE = Path(__file__).resolve().parents[1]
 
 
 # ---- where a run resumes
 
 
 def describe(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a run, for its checkpoints: its id, the settings that decide its result, and its number of ranks.
+    """Describe a run, for its checkpoints: its id, the settings that decide its result, its number of ranks, its code.
 
     ``ntl.training.train`` adds ``made_of``, the sha256 of the tokenizer and of the weights that the run started from,
     and ``bf16``.
     """
+    source = sha256()
+    for path in sorted(SOURCE.rglob("*.py")):
+        source.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
+    described = {"id": name, "config": settings, "processes": processes(), "source": source.hexdigest()}
     # Through JSON, so that it compares equal to a description that was read back.
-    return json.loads(json.dumps({"id": name, "config": settings, "processes": processes()}))
+    return json.loads(json.dumps(described))
 
 
 def checkpoint_for(resume: str, folder: Path, run: Mapping[str, Any], trainer: TrainerConfig) -> Path | None:
@@ -94,6 +100,8 @@ def _check_same_run(checkpoint: Path, folder: Path, now: Mapping[str, Any], trai
             f"so that its batches would differ; start {before['processes']} (torchrun --nproc-per-node), or "
             "start over with resume=never."
         )
+    if before.get("source", now["source"]) != now["source"]:
+        logger.warning(f"The code of ntl is not what trained {checkpoint}; resume=never starts over with this one.")
     best = best_of(history, trainer.best if trainer.max_steps else "").step
     if best not in (None, step) and not is_complete(at_best := checkpoint_at(folder, best)):
         raise UserError(

@@ -327,9 +327,10 @@ def _already_finished(record_path: Path, config: Config) -> Path:
 
 
 def git_state() -> dict[str, str | bool | None]:
-    """Return the commit of the source tree and whether a tracked file differs from it; None outside a checkout.
+    """Return the commit of the source tree and whether its files differ from it; None outside a checkout.
 
-    Changes in ``results`` are ignored, as its files are written by runs and do not influence any.
+    Changes in ``results`` are ignored, as its files are written by runs and do not influence any, and new files but
+    those of ``src`` and ``config``.
     """
     command = ["git", "-C", str(Path(__file__).resolve().parent)]
 
@@ -340,4 +341,5 @@ def git_state() -> dict[str, str | bool | None]:
         return None
 
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
+    changes = changes or git("status", "--porcelain", "--", ":(top)src", ":(top)config")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}

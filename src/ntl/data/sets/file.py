@@ -1,6 +1,7 @@
 """Questions and answers, or plain text, of one's own: a file, a folder from ``save_to_disk``, or a hub's data set."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,10 @@ class File(Own):
     def wrong(self, answer: str) -> str:
         """What is wrong with an answer; empty for one that can be scored."""
         quoted = f"the answer {answer!r:.60}"
-        if self.answers == "number" and self.number_format == PLAIN_NUMBERS and parse_number(answer) is None:
+        value = parse_number(answer) if self.answers == "number" else None
+        if value is not None and math.isinf(value):
+            return f"{quoted} is beyond the largest float, 1.8e308; write its logarithm, or leave the row out"
+        if self.answers == "number" and self.number_format == PLAIN_NUMBERS and value is None:
             kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
             takes = f"write one, or leave the row out; dataset.answers={kind} takes"
             return f"{quoted} is no number; {'dataset.number_format=auto reads' if read_value(answer) else takes} it"

@@ -180,7 +180,8 @@ class Own(TextDataset):
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
             fields[self.weight] += self.weight in record
-            for message in record.get("messages", ()):
+            messages = record.get("messages")
+            for message in messages if isinstance(messages, list) else ():
                 fields.update(name for name, value in message.items() if value and name not in ("role", "content"))
                 fields[self.weight] += isinstance(message["content"], list)
         if not pool:
