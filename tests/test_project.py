@@ -20,9 +20,9 @@ SRC = ROOT / "src" / "ntl"
 MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
-    **{"losses": 2684, "objectives": 1199, "numbers": 820, "tokenizers": 709, "models": 1097, "data": 3772},
-    **{"training": 1810, "decoding": 2478, "runs": 466, "evaluation": 1449, "results": 2899, "launch": 1150},
-    **{"benchmarks": 505, "config": 2301, "system": 663},
+    **{"losses": 2690, "objectives": 1199, "numbers": 826, "tokenizers": 709, "models": 1097, "data": 3777},
+    **{"training": 1820, "decoding": 2483, "runs": 466, "evaluation": 1449, "results": 2955, "launch": 1150},
+    **{"benchmarks": 505, "config": 2318, "system": 663},
 }
 MAX_FILES = 145
 # What a recipe of docs/extending.md adds to a package, and all of them together in files, passes `make check`.

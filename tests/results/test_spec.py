@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from ntl.config import UserError
-from ntl.config.folders import CONFIG_DIR
 from ntl.results import missing_decodings, table_runs
 from ntl.results.match import plan_block, row_records
 from ntl.results.spec import (
@@ -24,6 +23,7 @@ from ntl.results.spec import (
     ScaleSpec,
     TableSpec,
     load_table_spec,
+    table_names,
 )
 
 GOOD = """
@@ -65,6 +65,22 @@ def test_a_spec_is_typed(load, tmp_path: Path) -> None:
     assert (spec.name, spec.scales, row.role, row.paper) == ("mine", ["tiny"], Role.baseline, {"test/mae": [1.5, 0.1]})
     elsewhere = load_table_spec(str(tmp_path / "mine.yaml"))  # a copy that may have other rows
     assert elsewhere.blocks[0].rows[0].paper == {}
+    short = (
+        "readings: [median]}, {metric: test/rmse}]\n    in_groups: {a: [seed=1], b: [seed=2]}\n    constants: [ridge]"
+    )
+    text = GOOD.replace("test/mae}]", f"test/mae, {short}").replace("label: NTL,", "label: NTL, group: b,")
+    block = load(text.replace("named: ", "groups: [b], named: "), "{rows: []}").blocks[0]
+    assert [column.header for column in block.columns] == ["MAE", "MAE, median", "RMSE"]
+    rows = [(row.label, row.group, *row.overrides) for row in block.rows if not row.constant]
+    assert rows == [
+        ("CE", "a", "loss=ce", "seed=1"),
+        ("CE", "b", "loss=ce", "seed=2"),
+        ("NTL", "b", "loss=ntl_was", "seed=2"),
+    ]
+    assert [(row.label, row.group) for row in block.rows if row.constant][-1] == (
+        "ridge, characters",
+        "Constant answers",
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,6 +96,11 @@ def test_a_spec_is_typed(load, tmp_path: Path) -> None:
             r"it, say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
         ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
+        (
+            "    rows:\n",
+            "    in_groups: {a: []}\n    rows:\n      - {label: B, group: b}\n",
+            "rows: 'b' is none of in_groups",
+        ),
         ("constant: mean}", "constant: maen}", r"constant: maen: choose from mode, .* Did you mean 'mean'\?"),
         ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
         ("seeds: [1, 2]", "seeds: []", "A block: scales.tiny.seeds: give at least one seed"),
@@ -102,15 +123,15 @@ def test_a_mistake_is_named_with_file_and_key(load, old: str, new: str, message:
 
 
 def test_every_comparison_has_its_control() -> None:
-    tables = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CONFIG_DIR / "table").glob("*.yaml")]
+    tables = [load_table_spec(name) for name in table_names()]
     assert len(tables) > 10
-    for block in (block for table in tables for block in table["blocks"]):
-        for group in {row.get("group", "") for row in block["rows"] if row.get("role") == "ntl"}:
-            rows = [row for row in block["rows"] if row.get("group", "") == group]
-            words = {role: [row["overrides"] for row in rows if row.get("role") == role] for role in ("control", "ntl")}
-            (control,) = words["control"]
-            assert [row.get("role") for row in rows].count("baseline") == 1
-            weights = {word for row in words["ntl"] for word in row if word.startswith("loss.weight=")}
+    for block in (block for table in tables for block in table.blocks):
+        for group in {row.group for row in block.rows if row.role is Role.ntl}:
+            rows = [row for row in block.rows if row.group == group]
+            words = {role: [row.overrides for row in rows if row.role is role] for role in (Role.control, Role.ntl)}
+            (control,) = words[Role.control]
+            assert [row.role for row in rows].count(Role.baseline) == 1
+            weights = {word for row in words[Role.ntl] for word in row if word.startswith("loss.weight=")}
             assert [word for word in control if word.startswith("loss=")] == ["loss=ce_digits"]
             assert (weights | {"loss.weight=0.3"}) & set(control)
 

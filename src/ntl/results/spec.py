@@ -1,6 +1,6 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``config/verdicts.yaml``, what is claimed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from itertools import product
@@ -14,6 +14,7 @@ from ntl.system.errors import UserError
 
 TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
+LABELS = {"ridge": "ridge, characters", "shortcut": "ignores the parentheses"}  # of ``constants`` that are none
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
 
@@ -57,6 +58,7 @@ class ColumnSpec:
     paper_format: str = ".2f"
     short: str = ""
     details: bool = False
+    readings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.format = self.format or metric_of(self.metric).format
@@ -122,7 +124,11 @@ class ScaleSpec:
 
 @dataclass
 class BlockSpec:
-    """One data set's part of a table; ``overrides`` hold for all its rows, before the scale's and the row's."""
+    """One data set's part of a table; ``overrides`` hold for all its rows, before the scale's and the row's.
+
+    ``in_groups``: group -> overrides; each row is one of every group, or of the one that it names. ``constants`` become
+    rows at the end, and ``readings`` of a column further columns after it.
+    """
 
     title: str
     dataset: str
@@ -130,10 +136,22 @@ class BlockSpec:
     rows: list[RowSpec]
     scales: dict[str, ScaleSpec]
     overrides: list[str] = field(default_factory=list)
+    in_groups: dict[str, list[str]] = field(default_factory=dict)
+    constants: list[str] = field(default_factory=list)
     note: str = ""
 
     def __post_init__(self) -> None:
-        groups, faults = {row.group for row in self.rows}, list[str]()
+        read = [(column, at) for column in self.columns for at in ("", *(f"@{name}" for name in column.readings))]
+        self.columns = [replace(column, metric=column.metric + at, readings=[]) for column, at in read]
+        own = [row for row in self.rows if not row.constant]
+        pairs = [(row, of) for of in self.in_groups.items() for row in own if row.group in ("", of[0])]
+        grouped = [replace(row, group=group, overrides=[*row.overrides, *words]) for row, (group, words) in pairs]
+        strange = [row.group for row in own if self.in_groups and row.group not in ("", *self.in_groups)]
+        self.rows = [*(grouped or own), *(row for row in self.rows if row.constant)]
+        group = "Constant answers" if any(row.group for row in self.rows) else ""
+        for name in self.constants:
+            self.rows.append(RowSpec(LABELS.get(name, f"constant: {name}"), [], Role.constant, group, name))
+        groups, faults = {row.group for row in self.rows}, [f"rows: {name!r} is none of in_groups" for name in strange]
         for scale, part in self.scales.items():
             faults += [] if part.seeds else [f"scales.{scale}.seeds: give at least one seed"]
             faults += [f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds}]
