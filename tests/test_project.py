@@ -21,7 +21,7 @@ MAX_LINES = 400
 # Lines of each package. To raise one is a decision, which the message of its commit explains.
 BUDGETS = {
     **{"losses": 2690, "objectives": 1199, "numbers": 826, "tokenizers": 709, "models": 1097, "data": 3777},
-    **{"training": 1820, "decoding": 2483, "runs": 466, "evaluation": 1449, "results": 2955, "launch": 1150},
+    **{"training": 1820, "decoding": 2483, "runs": 466, "evaluation": 1449, "results": 2960, "launch": 1150},
     **{"benchmarks": 505, "config": 2318, "system": 663},
 }
 MAX_FILES = 145

@@ -157,9 +157,7 @@ def test_the_correction_is_over_what_tables_name(tmp_path: Path, make_record, ve
         f"- [{table.parts[0]}](tables/evidence_tiny.md), `tiny`: {table.finding} Corrected over the primary" in evidence
     )
     page = results_page(found, [(table, 0.01)], [], [], [])
-    assert (
-        "over the 2 tests of our tables' primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
-    )
+    assert "over the 2 tests of primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
 
 
 @pytest.mark.slow
@@ -217,7 +215,7 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
     spec = load(tmp_path, head=head)
     assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
-    corrected = "After Holm's correction over the 1 tests of our tables' primary comparisons"
+    corrected = "After Holm's correction over the 1 tests of primary comparisons"
     assert f"{corrected}, p is below 0.05 for: it, noise (supported)." in results_page([found], [], [], [], [])
     planned = {"primary/it_tiny": ("8 of 9", Outcome.supported)}
     other = head.replace("{it/noise}", "{primary/it_tiny}").replace("it/noise:", "primary/it_tiny:")

@@ -269,7 +269,7 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
         short = table.primary.short if table.primary else ""
         planned[f"primary/{table.stem}"] = f"{short}, p = {p:.2g} after correction", table.outcome
     advice = [f"- {text}" for text in learnt(spec.advice, verdicts, complete=False)]
-    section = "\n".join([*advice, "", PICTURE])
+    section = "\n".join([*advice, "", corrected(verdicts, unclaimed), "", PICTURE])
     return {
         folder / "README.md": results_page(
             verdicts, unclaimed, learnt(spec.learnt, verdicts, planned=planned), square, tables
@@ -295,22 +295,28 @@ def results_page(
             link = f"[{escape(verdict.spec.text)}](EVIDENCE.md#{place})"
             claims.append(line([link, f"**{verdict.outcome.value}{verdict.share}**", escape(verdict.by_task)]))
         claims.append("")
-    cells = [cell for verdict in verdicts for cell in verdict.cells]
-    tested = [(f"{cell.claim.name}, {cell.spec.task}", cell.outcome, cell.corrected) for cell in cells]
-    tested += [(table.parts[0], table.outcome, p) for table, p in unclaimed]
-    family = [(name, outcome, p) for name, outcome, p in tested if p is not None]
-    below = [f"{name} ({outcome.value})" for name, outcome, p in family if p < ALPHA]
-    over = f"After Holm's correction over the {len(family)} tests"
-    named = f"of our tables' primary comparisons, p is below {ALPHA} for"
     parts = {
         "learnt": [f"- {sentence}" for sentence in sentences],
         "squares": [*square, "", SQUARES_ARE],
         "verdicts": claims,
-        "corrected": [escape(f"{over} {named}{':' * bool(below)} {'; '.join(below) or 'none'}.")],
+        "corrected": [escape(corrected(verdicts, unclaimed))],
         "tables": _index(tables),
     }
     texts = {name: "\n".join(lines).rstrip("\n") for name, lines in parts.items()}
     return TEMPLATE.read_text(encoding="utf-8").format(**texts)
+
+
+def corrected(verdicts: Sequence[Verdict], unclaimed: Sequence[tuple[Table, float]]) -> str:
+    """A sentence on the comparisons whose p is small after the correction."""
+    cells = [cell for verdict in verdicts for cell in verdict.cells]
+    tested = [(f"{cell.claim.name}, {cell.spec.task}", cell.outcome, cell.corrected) for cell in cells]
+    tested += [(table.parts[0], table.outcome, p) for table, p in unclaimed]
+    family = [(name, outcome, p) for name, outcome, p in tested if p is not None]
+    below = [(name, outcome) for name, outcome, p in family if p < ALPHA]
+    named = [f"{name} ({outcome.value})" for name, outcome in below if outcome is not Outcome.not_testable]
+    others = [f"{len(below) - len(named)} that are not testable"] if len(below) > len(named) else []
+    over = f"After Holm's correction over the {len(family)} tests of primary comparisons"
+    return f"{over}, p is below {ALPHA} for{':' * bool(below)} {'; '.join([*named, *others]) or 'none'}."
 
 
 def _index(tables: Sequence[Table]) -> list[str]:
