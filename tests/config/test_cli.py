@@ -99,7 +99,8 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("+loss.options.delta=[1] loss=ntl_huber", r"^loss\.options\.delta=\[1\]: must be a number\.$"),
         ("+loss.options.base=ten loss=place_weighted", "^loss.options.base=ten: must be a number"),
         ("loss.options.delta=true loss=ntl_huber", r"^loss\.options\.delta=True: must be a number\.$"),
-        ("loss=ntl_wass", "Did you mean 'ntl_was'?"),
+        ("loss=NTL_WASS", "Did you mean 'ntl_was'?"),
+        ("model=t5_tiny model.heads=2", "Did you mean 'num_heads'"),
         ("loss.base.options.sigma=1", "loss.base: no such setting; loss has name, kind, weight, squash, options"),
         (
             "loss.kind=wass",

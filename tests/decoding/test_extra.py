@@ -183,9 +183,9 @@ def test_what_python_cannot_read_is_told(train_once: Callable[..., Path]) -> Non
     with pytest.raises(UserError, match="the tokenizer has none"):
         NumberReader(model, tokenizer, chat=True)
     larger = AutoTokenizer.from_pretrained(checkpoint)
-    larger.add_tokens(["a token of its own"])
-    with pytest.raises(ValueError, match=f"the tokenizer has {len(larger)} tokens, and the model {len(tokenizer)}: "):
-        NumberReader(model, larger)
+    larger.add_tokens(["apples"])
+    with pytest.raises(ValueError, match=f"writes token {len(tokenizer)}, and the model has {len(tokenizer)}: give"):
+        NumberReader(model, larger).read(["7 times 4", "7 apples"])
     endless = AutoTokenizer.from_pretrained(checkpoint)
     endless.eos_token = None
     with pytest.raises(ValueError, match="names no end token"):

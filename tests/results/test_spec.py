@@ -101,6 +101,11 @@ def test_a_spec_is_typed(load, tmp_path: Path) -> None:
             "    in_groups: {a: []}\n    rows:\n      - {label: B, group: b}\n",
             "rows: 'b' is none of in_groups",
         ),
+        (
+            "{metric: test/mae}",
+            "{metric: test/mae, readings: [mdian]}",
+            "test/mae@mdian: no decoding 'mdian'",
+        ),
         ("constant: mean}", "constant: maen}", r"constant: maen: choose from mode, .* Did you mean 'mean'\?"),
         ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
         ("seeds: [1, 2]", "seeds: []", "A block: scales.tiny.seeds: give at least one seed"),

@@ -54,6 +54,9 @@ def test_commit_and_changes(checkout: Path) -> None:
     (checkout / "results" / "a.json").write_text("{}")
     _git(checkout, "add", "results")
     assert git_state() == {"commit": commit, "dirty": False}
+    (checkout / "src" / "loss.py").write_text("one's own")
+    assert git_state() == {"commit": commit, "dirty": True}
+    (checkout / "src" / "loss.py").unlink()
     (checkout / "src" / "environment.py").write_text("second")
     assert git_state() == {"commit": commit, "dirty": True}
 

@@ -26,7 +26,9 @@ from ntl.training.record import METRICS, read_metrics
 from ntl.training.train import train
 
 
-def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small, caplog) -> None:
+def test_another_config_s_checkpoint_is_refused_with_what_differs(
+    finished: Path, small, caplog, tmp_path, monkeypatch
+) -> None:
     checkpoint = finished / "checkpoints" / "checkpoint-6"
     with pytest.raises(UserError, match=f"^{checkpoint}: a checkpoint of another run, {finished.name}: ") as caught:
         train(small(f"resume={checkpoint}", "loss=ntl_mse", "seed=2", "loss.weight=0.5"))
@@ -35,7 +37,11 @@ def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path
     assert "loss.weight is its default there and 0.5 here" in message
     assert "seed is 1 there and 2 here; " in message
     assert [entry.name for entry in finished.parent.iterdir()] == [finished.name]
-    now = json.loads((checkpoint / RUN).read_text()) | {"source": "of an edited loss"}
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "mine.py").write_text("edited")
+    monkeypatch.setattr(resume, "SOURCE", tmp_path)
+    before = json.loads((checkpoint / RUN).read_text())
+    now = resume.describe(before["id"], before["config"])
     with caplog.at_level("WARNING", logger="ntl"):
         assert resume.checkpoint_for(str(checkpoint), finished, now, small().trainer) == checkpoint
     assert f"The code of ntl is not what trained {checkpoint}; resume=never starts over" in caplog.text

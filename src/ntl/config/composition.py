@@ -169,14 +169,14 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     config.base = f"{run_id(base)}@{step}"
 
 
-def _check_names(config: root.Config, overrides: Sequence[str]) -> None:
+def _check_names(config: root.Config, overrides: Sequence[str], typed: Sequence[str]) -> None:
     """UserError where a file has another name than its own, as a copied one has: ids and records go by it."""
     for group, _, choice in (word.partition("=") for word in overrides):
         name, choice = getattr(getattr(config, group, None), "name", ""), choice.strip("'\"")
-        if group not in GROUPS or name in ("", choice):
+        if group not in GROUPS or name in ("", choice) or f"{group}.name" in typed:
             continue
         files = [folder / group / f"{choice}.yaml" for folder in (folders.CONFIG_DIR, *own_folders)]
-        if said := [file for file in files if file.is_file() and name == (read_yaml(file) or {}).get("name")]:
+        if said := [file for file in files if file.is_file() and f"\nname: {name}\n" in f"\n{file.read_text()}\n"]:
             raise UserError(f"{said[0]}: name: {name} is another file's; write name: {choice}")
 
 
@@ -213,7 +213,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
         for key in vars(part).keys() - about(type(part)).keys():
             raise UserError(unknown_setting(f"{path}{key}", type(part), "+"))
     typed = [word.partition("=")[0].lstrip("+") for word in overrides]
-    _check_names(config, overrides)
+    _check_names(config, overrides, typed)
     if config.model.pretrained and not config.model.path:
         config.model.path = str(from_package(config.model.hub_id, config.data_dir) or "")
     _settle(config, typed)

@@ -153,7 +153,7 @@ def did_you_mean(options: Iterable[str]) -> str:
 
 
 def closest(word: str, options: Iterable[str]) -> list[str]:
-    """The options that begin with a mistyped word, else a very similar one, one that contains it, or a similar one.
+    """The options that begin with a mistyped word, else one that ends with it, is alike, or contains it.
 
     Case, ``-``, ``_`` and ``.`` do not count.
     """
@@ -163,10 +163,11 @@ def closest(word: str, options: Iterable[str]) -> list[str]:
         return [word] if word in plain else []
     if family := [option for option, text in plain.items() if text.startswith(asked)]:
         return family[:8]
-    if typo := difflib.get_close_matches(word, plain, n=1, cutoff=0.8):
-        return typo
     containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
-    return difflib.get_close_matches(word, containing or plain, n=1, cutoff=0 if containing else 0.6)
+    ending = [option for option in containing if plain[option].endswith(asked)]
+    typos = [option for option, text in plain.items() if text in difflib.get_close_matches(asked, [text], cutoff=0.8)]
+    near = ending or typos or containing
+    return difflib.get_close_matches(word, near or plain, n=1, cutoff=0 if near else 0.6)
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from ntl.decoding.batches import Answer, cut_off, decode, too_long
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.point import DISTRIBUTION
 from ntl.evaluation.metrics import COVERED
+from ntl.models.pretrained import embedding_rows
 from ntl.numbers import parse_number
 from ntl.tokenizers.load import special_ids
 
@@ -64,9 +65,6 @@ class NumberReader:
             raise ValueError(f"{type(model).__name__} has no head over tokens: take AutoModelForCausalLM or Seq2SeqLM")
         if tokenizer.eos_token_id is None:
             raise ValueError("the tokenizer names no end token, and so no answer ends: set tokenizer.eos_token")
-        if len(tokenizer) > (known := model.get_input_embeddings().num_embeddings):
-            sizes = f"the tokenizer has {len(tokenizer):,} tokens, and the model {known:,}"
-            raise ValueError(f"{sizes}: give the model's own tokenizer")
         if min(max_new_tokens, max_input_length, batch_size, num_beams) < 1:
             raise ValueError("max_new_tokens, max_input_length, batch_size and num_beams must be at least 1")
         self.model, self.tokenizer, self.chat = model, tokenizer, Chat(tokenizer) if chat else None
@@ -134,6 +132,9 @@ class NumberReader:
             if token := next((token for token in self.special if token in row["question"]), None):
                 remedy = "give the question alone, and chat=True for the chat template"
                 raise ValueError(f"prompt {number} has the special token {token}, which is no text: {remedy}")
+        highest = max((int(example["question_ids"].max(initial=0)) for example in examples), default=0)
+        if highest >= (known := embedding_rows(model)):
+            raise ValueError(f"the tokenizer writes token {highest}, and the model has {known}: give its own tokenizer")
         if lacks_room := too_long(examples, model, self.max_new_tokens):
             raise ValueError(f"prompt {lacks_room}: shorten it, or lower max_new_tokens")
         collate: Any = token_collator(model.config, tokenizer).prompts

@@ -238,8 +238,9 @@ def of_number_rows(function: Callable[..., Tensor]):  # what it returns is infer
         rows = number_rows(logits, labels, number_vocab, ignore_index)
         losses_N = function(rows, **options)
         if losses_N.shape != rows.targets_N.shape:
+            name = getattr(function, "__name__", function)
             shapes = f"{tuple(rows.targets_N.shape)}, not {tuple(losses_N.shape)}"
-            raise ValueError(f"{function.__name__} must return one loss for each number label, {shapes}")
+            raise ValueError(f"{name} must return one loss for each number label, {shapes}")
         return reduce(losses_N, rows, labels, reduction)
 
     *shared, _ = signature(loss, follow_wrapped=False).parameters.values()

@@ -156,6 +156,9 @@ class BlockSpec:
             faults += [] if part.seeds else [f"scales.{scale}.seeds: give at least one seed"]
             faults += [f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds}]
             faults += [f"scales.{scale}: no row has the group {x!r}" for x in {*part.groups, *part.labels} - groups]
+        known = ("", "paper", *choices("decoding"))
+        read_by = {at: column.metric for column in self.columns for at in column.metric.split("@")[1:]}
+        faults += [f"columns: {read_by[at]}: no decoding {at!r}.{nearest(at, known)}" for at in {*read_by} - {*known}]
         if faults:
             raise UserError(f"{self.title}: {faults[0]}")
         several = len({column.metric.partition("/")[0] for column in self.columns}) > 1

@@ -32,6 +32,8 @@ from ntl.system.messages import logger
 ENDLESS = ("plateau", "constant")
 MAX_STEPS = "trainer.max_steps"
 SOURCE = Path(__file__).resolve().parents[1]
+# Whose code decides what a run learns.
+ROOMS = ("config", "data", "losses", "models", "numbers", "objectives", "tokenizers", "training")
 
 
 # ---- where a run resumes
@@ -44,7 +46,8 @@ def describe(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     and ``bf16``.
     """
     source = sha256()
-    for path in sorted(SOURCE.rglob("*.py")):
+    rooms = sorted(SOURCE / room for room in ROOMS)
+    for path in (path for room in rooms for path in sorted(room.rglob("*.py")) if path.is_file()):
         source.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
     described = {"id": name, "config": settings, "processes": processes(), "source": source.hexdigest()}
     # Through JSON, so that it compares equal to a description that was read back.

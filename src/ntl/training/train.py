@@ -341,5 +341,5 @@ def git_state() -> dict[str, str | bool | None]:
         return None
 
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
-    changes = changes or git("status", "--porcelain", "--", ":(top)src", ":(top)config")
+    changes = changes or git("status", "--porcelain", "--untracked-files=normal", "--", ":(top)src", ":(top)config")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
