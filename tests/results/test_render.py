@@ -146,7 +146,7 @@ def test_the_index_is_a_line_a_table(make_record) -> None:
     made = [make_record("ce", seed, {RMSE: 10.0}, wall_time_s=1800.0) for seed in (1, 2, 3)]
     made += [make_record("ntl_was", seed, {RMSE: 8.2 - seed / 10}, wall_time_s=1800.0) for seed in (1, 2)]
     tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "hour"))]
-    lines = results_page([], [], ["It is so."], ["| a square |"], tables).splitlines()
+    lines = results_page([], "", ["It is so."], ["| a square |"], tables).splitlines()
     assert {"- It is so.", "| a square |"} < {*lines}
     (row,) = (line for line in lines if "quickstart" in line)
     assert row == "| [Quickstart](tables/quickstart_tiny.md) | two tasks of a minute | `tiny` | 2 to 3 | 2.50 |"

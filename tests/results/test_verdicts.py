@@ -14,7 +14,7 @@ from ntl.results.record import RunRecord
 from ntl.results.render import squares
 from ntl.results.spec import VerdictsSpec, load_verdicts
 from ntl.results.table import build_table
-from ntl.results.verdicts import Verdict, correct, evidence_page, judge, learnt, results_page
+from ntl.results.verdicts import Verdict, correct, corrected, evidence_page, judge, learnt, results_page
 
 WAS, RMSE, MAPE = "NTL-WAS, λ = 0.3", "test/rmse_truth", "interpolate/mape_clipped"
 HEAD = """
@@ -99,7 +99,7 @@ def test_one_task(verdict: Callable[..., Verdict], noise: list[float], constant:
     found = verdict(noise, [], constant, CELLS.splitlines()[0])
     assert found.outcome is outcome
     assert text in found.cells[0].text
-    page, evidence = results_page([found], [], [], [], []), evidence_page([found], [])
+    page, evidence = results_page([found], "", [], [], []), evidence_page([found], [])
     few = ", n = 3" if noise else ""
     place = f"EVIDENCE.md#it-{outcome.value.replace(' ', '-')}{'-n--3' if noise else ''}"
     assert f"| [It helps.]({place}) | **{outcome.value}{few}** | {outcome.value}: noise (tiny{few}) |" in page
@@ -156,7 +156,7 @@ def test_the_correction_is_over_what_tables_name(tmp_path: Path, make_record, ve
     assert (
         f"- [{table.parts[0]}](tables/evidence_tiny.md), `tiny`: {table.finding} Corrected over the primary" in evidence
     )
-    page = results_page(found, [(table, 0.01)], [], [], [])
+    page = results_page(found, corrected(found, [(table, 0.01)]), [], [], [])
     assert "over the 2 tests of primary comparisons, p is below 0.05 for: The losses at scale=tiny (" in page
 
 
@@ -189,9 +189,9 @@ def test_only_a_primary_is_corrected(published: list[RunRecord]) -> None:
     tables = [build_table(name, records, "real") for name in ("table4_real", "table8_real")]
     found = judge(spec, tables)
     assert correct(found, tables) == []
-    corrected = [cell for each in found for cell in each.cells if cell.corrected is not None]
-    assert [cell.spec.task for cell in corrected] == ["melting points", "MultiRC, SmolLM2-135M"]
-    assert "against a loss of 1% corrected over" in corrected[1].text
+    cells = [cell for each in found for cell in each.cells if cell.corrected is not None]
+    assert [cell.spec.task for cell in cells] == ["melting points", "MultiRC, SmolLM2-135M"]
+    assert "against a loss of 1% corrected over" in cells[1].text
 
 
 def test_answers_that_need_no_learning_gate_all_groups_and_other_metrics(published: list[RunRecord]) -> None:
@@ -215,8 +215,9 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
     spec = load(tmp_path, head=head)
     assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
-    corrected = "After Holm's correction over the 1 tests of primary comparisons"
-    assert f"{corrected}, p is below 0.05 for: it, noise (supported)." in results_page([found], [], [], [], [])
+    over = "After Holm's correction over the 1 tests of primary comparisons"
+    page = results_page([found], corrected([found], []), [], [], [])
+    assert f"{over}, p is below 0.05 for: it, noise (supported)." in page
     planned = {"primary/it_tiny": ("8 of 9", Outcome.supported)}
     other = head.replace("{it/noise}", "{primary/it_tiny}").replace("it/noise:", "primary/it_tiny:")
     assert learnt(load(tmp_path, head=other).learnt, [found], planned=planned) == ["It is 8 of 9."]

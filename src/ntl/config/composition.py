@@ -176,8 +176,9 @@ def _check_names(config: root.Config, overrides: Sequence[str], typed: Sequence[
         if group not in GROUPS or name in ("", choice) or f"{group}.name" in typed:
             continue
         files = [folder / group / f"{choice}.yaml" for folder in (folders.CONFIG_DIR, *own_folders)]
-        if said := [file for file in files if file.is_file() and f"\nname: {name}\n" in f"\n{file.read_text()}\n"]:
-            raise UserError(f"{said[0]}: name: {name} is another file's; write name: {choice}")
+        for file in filter(Path.is_file, files):
+            if f"name: {name}" in file.read_text(encoding="utf-8").splitlines():
+                raise UserError(f"{file}: name: {name} is another file's; write name: {choice}")
 
 
 def _settle(config: root.Config, typed: Sequence[str]) -> None:

@@ -127,8 +127,7 @@ class LossConfig(Schema, schema="loss/base"):
             if name not in allowed:
                 line = f"loss.kind={self.kind} takes {', '.join(allowed) or 'no options'}"
                 raise UserError(f"loss.options.{name}: no such option; {line}.{nearest(name, allowed)}")
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            is_number = is_number or (value is None and "None" in allowed[name])
+            is_number = type(value) in (int, float) or (value is None and "None" in allowed[name])
             if allowed[name].startswith(("float", "int")) and not is_number:
                 raise UserError(f"loss.options.{name}={value}: must be a number.")
         if self.squash is not None and "cost" not in allowed:

@@ -14,6 +14,7 @@ from ntl.system.errors import UserError
 
 TABLE_FOLDER, VERDICTS = CONFIG_DIR / "table", CONFIG_DIR / "verdicts.yaml"
 BAND = 0.05  # the smallest effect that matters: a share of the error, or of the baseline's rate
+CONSTANTS = ("mode", "median", "mean", *REFERENCES)
 LABELS = {"ridge": "ridge, characters", "shortcut": "ignores the parentheses"}  # of ``constants`` that are none
 SPLITS = {"interpolate": "interpolation", "extrapolate": "extrapolation"}  # as a sentence calls them
 
@@ -77,9 +78,6 @@ class ColumnSpec:
         return f"{rest} ({SPLITS[split]})" if split in SPLITS else self.header
 
 
-CONSTANTS = ("mode", "median", "mean", *REFERENCES)
-
-
 @dataclass
 class RowSpec:
     """``constant``: mode, median or mean; or one of ``REFERENCES``, which a row need not beat to be learnt.
@@ -140,7 +138,8 @@ class BlockSpec:
     constants: list[str] = field(default_factory=list)
     note: str = ""
 
-    def __post_init__(self) -> None:
+    def _write_out(self) -> list[str]:
+        """Write out readings, groups and constants. Return what is wrong with the groups that rows name."""
         read = [(column, at) for column in self.columns for at in ("", *(f"@{name}" for name in column.readings))]
         self.columns = [replace(column, metric=column.metric + at, readings=[]) for column, at in read]
         own = [row for row in self.rows if not row.constant]
@@ -151,7 +150,11 @@ class BlockSpec:
         group = "Constant answers" if any(row.group for row in self.rows) else ""
         for name in self.constants:
             self.rows.append(RowSpec(LABELS.get(name, f"constant: {name}"), [], Role.constant, group, name))
-        groups, faults = {row.group for row in self.rows}, [f"rows: {name!r} is none of in_groups" for name in strange]
+        return [f"rows: {name!r} is none of in_groups" for name in strange]
+
+    def __post_init__(self) -> None:
+        faults = self._write_out()
+        groups = {row.group for row in self.rows}
         for scale, part in self.scales.items():
             faults += [] if part.seeds else [f"scales.{scale}.seeds: give at least one seed"]
             faults += [f"rows: {r.label}: seeds that {scale} lacks" for r in self.rows if {*r.seeds} - {*part.seeds}]

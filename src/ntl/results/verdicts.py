@@ -269,24 +269,19 @@ def pages(tables: Sequence[Table], records: Sequence[RunRecord], folder: Path, r
         short = table.primary.short if table.primary else ""
         planned[f"primary/{table.stem}"] = f"{short}, p = {p:.2g} after correction", table.outcome
     advice = [f"- {text}" for text in learnt(spec.advice, verdicts, complete=False)]
-    section = "\n".join([*advice, "", corrected(verdicts, unclaimed), "", PICTURE])
+    sentences, below = learnt(spec.learnt, verdicts, planned=planned), corrected(verdicts, unclaimed)
+    section = "\n".join([*advice, "", below, "", PICTURE])
     return {
-        folder / "README.md": results_page(
-            verdicts, unclaimed, learnt(spec.learnt, verdicts, planned=planned), square, tables
-        ),
+        folder / "README.md": results_page(verdicts, below, sentences, square, tables),
         folder / "EVIDENCE.md": evidence_page(verdicts, unclaimed),
         readme: f"{before}{BEGIN}\n{section}\n{END}{after}",
     }
 
 
 def results_page(
-    verdicts: Sequence[Verdict],
-    unclaimed: Sequence[tuple[Table, float]],
-    sentences: Sequence[str],
-    square: Sequence[str],
-    tables: Sequence[Table],
+    verdicts: Sequence[Verdict], below: str, sentences: Sequence[str], square: Sequence[str], tables: Sequence[Table]
 ) -> str:
-    """``results/README.md``: what was learnt, losses by readings, verdicts, figures and tables."""
+    """``results/README.md``: p ``below`` the level, what was learnt, losses by readings, verdicts and tables."""
     claims = list[str]()
     for whose, members in groupby(verdicts, key=lambda verdict: verdict.spec.whose):
         claims += [f"### {whose.value}", "", line(["claim", "verdict", "task by task"]), line(["---"] * 3)]
@@ -299,7 +294,7 @@ def results_page(
         "learnt": [f"- {sentence}" for sentence in sentences],
         "squares": [*square, "", SQUARES_ARE],
         "verdicts": claims,
-        "corrected": [escape(corrected(verdicts, unclaimed))],
+        "corrected": [below],
         "tables": _index(tables),
     }
     texts = {name: "\n".join(lines).rstrip("\n") for name, lines in parts.items()}
@@ -307,7 +302,7 @@ def results_page(
 
 
 def corrected(verdicts: Sequence[Verdict], unclaimed: Sequence[tuple[Table, float]]) -> str:
-    """A sentence on the comparisons whose p is small after the correction."""
+    """A sentence, in Markdown, on the comparisons whose p is small after the correction."""
     cells = [cell for verdict in verdicts for cell in verdict.cells]
     tested = [(f"{cell.claim.name}, {cell.spec.task}", cell.outcome, cell.corrected) for cell in cells]
     tested += [(table.parts[0], table.outcome, p) for table, p in unclaimed]
@@ -316,7 +311,7 @@ def corrected(verdicts: Sequence[Verdict], unclaimed: Sequence[tuple[Table, floa
     named = [f"{name} ({outcome.value})" for name, outcome in below if outcome is not Outcome.not_testable]
     others = [f"{len(below) - len(named)} that are not testable"] if len(below) > len(named) else []
     over = f"After Holm's correction over the {len(family)} tests of primary comparisons"
-    return f"{over}, p is below {ALPHA} for{':' * bool(below)} {'; '.join([*named, *others]) or 'none'}."
+    return escape(f"{over}, p is below {ALPHA} for{':' * bool(below)} {'; '.join([*named, *others]) or 'none'}.")
 
 
 def _index(tables: Sequence[Table]) -> list[str]:

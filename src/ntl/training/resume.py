@@ -46,8 +46,8 @@ def describe(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     and ``bf16``.
     """
     source = sha256()
-    rooms = sorted(SOURCE / room for room in ROOMS)
-    for path in (path for room in rooms for path in sorted(room.rglob("*.py")) if path.is_file()):
+    paths = (path for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py")))
+    for path in filter(Path.is_file, paths):
         source.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
     described = {"id": name, "config": settings, "processes": processes(), "source": source.hexdigest()}
     # Through JSON, so that it compares equal to a description that was read back.

@@ -112,13 +112,15 @@ class File(Own):
     def wrong(self, answer: str) -> str:
         """What is wrong with an answer; empty for one that can be scored."""
         quoted = f"the answer {answer!r:.60}"
-        value = parse_number(answer) if self.answers == "number" else None
-        if value is not None and math.isinf(value):
-            return f"{quoted} is beyond the largest float, 1.8e308; write its logarithm, or leave the row out"
-        if self.answers == "number" and self.number_format == PLAIN_NUMBERS and value is None:
-            kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
-            takes = f"write one, or leave the row out; dataset.answers={kind} takes"
-            return f"{quoted} is no number; {'dataset.number_format=auto reads' if read_value(answer) else takes} it"
+        if self.answers == "number":
+            value = parse_number(answer)
+            if value is None and self.number_format == PLAIN_NUMBERS:
+                kind = LISTS if read_list(answer) else "text" if find_answer(answer) is None else "sentence"
+                takes = f"write one, or leave the row out; dataset.answers={kind} takes"
+                takes = "dataset.number_format=auto reads" if read_value(answer) else takes
+                return f"{quoted} is no number; {takes} it"
+            if value is not None and math.isinf(value):
+                return f"{quoted} is beyond the largest float, 1.8e308; write its logarithm, or leave the row out"
         if self.answers == "reasoning":
             if answer.count(self.mark) != 1 or parse_number(number := self.scored(answer)) is None:
                 return (
