@@ -1,10 +1,8 @@
 """Add the record of a finished run to results/runs: `make publish RUN=<run id>`; check one: `make check-record`."""
 
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS, ROOT
@@ -28,27 +26,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         check(chosen.runs, chosen.out)
         return
     from ntl.launch.publish import publish, publish_weights
-    from ntl.results.record import find_run
 
-    with TemporaryDirectory() as place:
-        folders = [of_today(find_run(run, chosen.outputs), Path(place)) for run in chosen.runs]
-        for path, record in publish(map(str, folders), chosen.outputs, chosen.out, dirty=chosen.dirty):
-            print(f"{path}: {record.id}")
-            if weights := record.model.get("weights"):
-                parts = [f"{name} {text}" for name, text in [*weights.items(), *record.model.get("shape", {}).items()]]
-                print(f"  {record.model.get('parameters', 0):,} parameters from weights with {', '.join(parts)}")
+    for path, record in publish(chosen.runs, chosen.outputs, chosen.out, dirty=chosen.dirty):
+        print(f"{path}: {record.id}")
+        if weights := record.model.get("weights"):
+            parts = [f"{name} {text}" for name, text in [*weights.items(), *record.model.get("shape", {}).items()]]
+            print(f"  {record.model.get('parameters', 0):,} parameters from weights with {', '.join(parts)}")
     if chosen.weights:
         for path in publish_weights(chosen.runs, chosen.outputs, chosen.out.parent / "bases"):
             print(path)
-
-
-def of_today(folder: Path, place: Path) -> Path:
-    """The folder of a run; of one of an older version, such as go on for a while, a migrated copy in ``place``."""
-    record = folder / "record.json"
-    if not record.is_file() or not record.read_bytes().startswith((b'{"schema":1,', b'{"schema":2,')):
-        return folder
-    migrated_run = runpy.run_path(str(ROOT / "scripts" / "migrate_records.py"))["migrated_run"]
-    return migrated_run(folder, place)
 
 
 def check(names: Sequence[str], published: Path) -> None:
@@ -61,12 +47,11 @@ def check(names: Sequence[str], published: Path) -> None:
 
     records = load_records([published])
     for name in names:
-        with TemporaryDirectory() as place:
-            path = Path(name)
-            if path.name == RECORD:
-                chosen = [checked_record(of_today(path.parent, Path(place)) / PREDICTIONS)]
-            else:
-                chosen = read_records(path) if path.is_file() else [record for record in records if record.id == name]
+        path = Path(name)
+        if path.name == RECORD:
+            chosen = [checked_record(path.parent / PREDICTIONS)]
+        else:
+            chosen = read_records(path) if path.is_file() else [record for record in records if record.id == name]
         if not chosen:
             hint = nearest(name, [record.id for record in records])
             raise UserError(f"{name}: neither a file nor the id of a published record.{hint}")

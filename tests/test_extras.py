@@ -101,15 +101,12 @@ def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in PREDICTIONS))
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "old.json").write_text('{"schema":1,"id":"old","config":{},"overrides":[]}')
     arguments = {
         "evaluate": [str(folder)],
         "benchmark_decoding": [str(folder)],
         "calibrate": [str(folder)],
         "prepare_data": ["noisy_numbers"],
         "publish": [str(folder)],
-        "migrate_records": [str(tmp_path / "old")],
         "loss_curves": ["--out", str(tmp_path / "curves")],
     }
     commands = {str(path): arguments.get(path.stem, []) for path in (ROOT / "train.py", *SCRIPTS)}

@@ -72,7 +72,7 @@ def test_a_file_or_a_line_among_those_of_a_data_set_is_written_once(tmp_path: Pa
         ("{\n\n'", r"record\.json:1: broken JSON"),
         ("[]", "not a whole run record"),
         (json.dumps({**GOOD, "schema": 4}), r"written by another ntl \(record schema 4, here 3\): upgrade"),
-        ('{"schema":1,\n"id":"a"}\n', r"\(record schema 1, here 3\): scripts/migrate_records.py and "),
+        ('{"schema":1,\n"id":"a"}\n', r"\(record schema 1, here 3\): make the run again"),
         (json.dumps({"schema": 3, "config": {}}), "not a whole run record .* missing 4 required .* 'id'"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "not a whole run record .*must be real number, not str"),
         (json.dumps({**GOOD, "metrics": {"test/mae": 10**400}}), "not a whole run record .*too large"),

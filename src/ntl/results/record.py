@@ -186,7 +186,7 @@ def _parsed(line: str, where: str) -> RunRecord:
     try:
         schema = 1 if line.startswith('{"schema":1,') else (values := json.loads(line)).pop("schema")
         if schema != SCHEMA:
-            advice = "scripts/migrate_records.py and scripts/publish.py read it" if schema < SCHEMA else "upgrade"
+            advice = "make the run again" if schema < SCHEMA else "upgrade"
             raise UserError(f"{where}: written by another ntl (record schema {schema}, here {SCHEMA}): {advice}")
         record = RunRecord(**values)
         for name, kind in get_type_hints(RunRecord).items():
