@@ -35,7 +35,7 @@ SETTINGS = """settings:
   scale=NAME     {scales}, where the tables have it (default: tiny)
   seeds=N,M      only these seeds of the tables, trained here even where their records are published (default: all,
                  and what is published is not trained again)
-  workers=N      worker processes (default: one per core)
+  workers=N      worker processes (default: one per GPU, or else per core)
   outputs=DIR    folder of run folders (default: outputs)
   launcher=NAME  a launcher of Hydra instead of worker processes: slurm, or your own in config/hydra/launcher
   hydra.KEY=...  its settings: hydra.launcher.partition=gpu

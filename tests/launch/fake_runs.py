@@ -20,7 +20,9 @@ FAILS, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 903, 904, 905, 906, 907
 def run(config: Any, overrides: list[str]) -> None:
     folder = Path(config.output_dir) / run_id(config)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "environment").write_text(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}")
+    (folder / "environment").write_text(
+        f"{os.getpid()} {os.environ['OMP_NUM_THREADS']} {os.environ.get('CUDA_VISIBLE_DEVICES', '-')}"
+    )
     (folder / "metrics.jsonl").write_text('{"step": 25, "loss": 1.0}\n')
     print("printed by the run")
     os.write(2, b"written to descriptor 2\n")

@@ -195,6 +195,19 @@ def test_failures_and_kills_do_not_stop_the_others(planned: Planned, monkeypatch
     assert "Traceback" not in runs[4].log.read_text()
 
 
+@pytest.mark.usefixtures("faked")
+def test_each_gpu_has_one_run_at_a_time(planned: Planned, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    of_gpus, of_cores = planned(1, 2, 3), planned(4, overrides=["device=cpu"])
+    assert run_all(of_gpus) == ["", "", ""]
+    gpus = [(run.folder / "environment").read_text().split()[2] for run in of_gpus]
+    assert set(gpus[:2]) == {"5", "7"} > {gpus[2]}
+    assert caplog.messages[0] == "3 runs in 2 worker processes."
+    assert run_all(of_cores) == [""]
+    assert (of_cores[0].folder / "environment").read_text().split()[2] == "5,7"
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

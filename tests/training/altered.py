@@ -33,6 +33,8 @@ def shard() -> None:
         original(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if fsdp_plugin is not None:
             self.distributed_type = DistributedType.FSDP
+            if self._mixed_precision != "no":  # as it does on a GPU
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
             self.fsdp_plugin = fsdp_plugin
 
     AcceleratorState.__init__ = init  # pyright: ignore[reportAttributeAccessIssue]

@@ -103,12 +103,14 @@ ACCUMULATED = ["trainer.batch_size=4", "trainer.accumulation_steps=2", "loss.imp
 def test_two_ranks_compute_what_one_process_does(how: str, more: list[str], on_ranks) -> None:
     """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
     shared = ["loss=ntl_was", "trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
+    shared += [] if "shard" in how else ["probe_steps=5"]
     two = on_ranks(2, how, "two", *shared, *more)
     one = on_ranks(1, "float64", "one", *shared, "trainer.batch_size=16")
     one.run()
     said = two.run()
     assert said.count("decoded test by greedy: 30 examples") == said.count("Record: ") == 1
     for line, expected in zip(read_metrics(two.folder / METRICS), read_metrics(one.folder / METRICS), strict=True):
+        assert line.pop("probe", None) == expected.pop("probe", None)
         assert line == pytest.approx(expected, rel=1e-6)
     weights, expected_weights = _weights(two.folder), _weights(one.folder)
     assert weights.keys() == expected_weights.keys()
@@ -127,12 +129,22 @@ def test_two_ranks_compute_what_one_process_does(how: str, more: list[str], on_r
 
 @pytest.mark.slow
 def test_a_sharded_regression_head_answers_in_the_unit_of_its_targets(on_ranks) -> None:
+    """And in bfloat16 its labels, losses and their counts are not rounded."""
     shared = ["model=gpt2_tiny_regression", "objective.standardize=true", "trainer.max_steps=4", "trainer.save_steps=4"]
-    ranks = on_ranks(2, "shard", "regression", *shared, "trainer=fsdp", "trainer.batch_size=8")
-    ranks.run()
+    ranks, exact = (
+        on_ranks(2, "shard", name, *shared, "trainer=fsdp", "trainer.batch_size=8", f"trainer.bf16={name == 'bf16'}")
+        for name in ("bf16", "fp32")
+    )
+    assert "bf16 layers, fp32 weights" in ranks.run()
+    exact.run()
     path = predict(ranks.folder)
     before = read_record(ranks.folder / "record.json").metrics["test/mae"]
     assert score_predictions(path).metrics["test/mae"] == pytest.approx(before)
+    losses, expected = (
+        [line["loss"] for line in read_metrics(each.folder / METRICS) if "loss" in line] for each in (ranks, exact)
+    )
+    assert losses == pytest.approx(expected, rel=0.02)
+    assert losses != [torch.tensor(loss).bfloat16().item() for loss in losses]
 
 
 @pytest.mark.soak

@@ -116,6 +116,8 @@ class TrainerConfig(Schema, schema="trainer/base"):
                 yield ".parallel .eval_decoded .best", line
             if self.max_tokens_per_batch:
                 yield ".parallel .max_tokens_per_batch", "set trainer.max_tokens_per_batch=0, or trainer=ddp."
+            if config.probe_steps:
+                yield ".parallel probe_steps", "sharded weights are not decoded; set probe_steps=0, or trainer=ddp."
         is_blind = trains and not (self.eval_steps or self.eval_epochs)
         if is_blind and self.schedule == "plateau":
             yield ".schedule .eval_steps", "it needs validations; set trainer.eval_steps, or trainer.schedule=constant."

@@ -368,6 +368,8 @@ def capacity(configs: Sequence[Config], gpu: str, rates: Sequence[float | None] 
             notes[f"{label}: {shown[3]} GiB do not fit {gpu}, {device.memory} GiB; these do: {settings}"] = None
         if config.trainer.parallel == "fsdp":
             notes[f"{label}: trainer=fsdp, the state is that on {cost.devices} devices or more"] = None
+        if config.trainer.parallel != "auto":
+            notes[f"{label}: GPU-hours are those of each device: multiply them by the number of devices"] = None
         if of.rows is None:
             notes[f"{config.dataset.name}: not prepared, so priced at trainer.max_input_length={of.read}"] = None
     columns = ["data, model, loss", "parameters", "rows", "tokens", "state", "activations", "logits", "GiB"]

@@ -18,7 +18,7 @@ from ntl.config.identity import run_id
 from ntl.config.root import Config
 from ntl.launch.plan import Run, waves
 from ntl.system.errors import Diverged, UserError, redact
-from ntl.system.machine import available_cores
+from ntl.system.machine import available_cores, visible_gpus
 from ntl.system.messages import logger, printed
 
 if TYPE_CHECKING:
@@ -33,24 +33,27 @@ KILLED = "its worker process was killed: from outside, or out of memory"
 
 
 def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
-    """Train runs, ``workers`` at a time, by default one per core. Each gets an equal share of the cores.
+    """Train runs, ``workers`` at a time, by default one per GPU, or else per core. Each gets a share of the cores.
 
     A run that fails, or whose process is killed, does not stop the others. Ctrl-C interrupts the runs, waits for their
     checkpoints and is raised again. Returns the error of each run in one line, empty for those that ended well.
     """
     cores, errors, logged = available_cores(), dict[str, str](), time.monotonic()
-    size = min(workers or cores, len(runs))
+    gpus = [] if all("device=cpu" in run.overrides for run in runs) else visible_gpus()
+    size = min(workers or len(gpus) or cores, len(runs))
+    slots = [gpus[number % len(gpus)] if gpus else None for number in range(size)]
     logger.info(f"{len(runs)} runs in {size} worker process{'es' if size > 1 else ''}.")
-    active: list[tuple[Run, subprocess.Popen[bytes], float]] = []
+    active: list[tuple[Run, subprocess.Popen[bytes], float, str | None]] = []
     try:
         for waiting in waves(runs):
             while waiting or active:
                 while waiting and len(active) < size:
-                    run = waiting.pop(0)
-                    active.append((run, _start(run, cores // size or 1), time.monotonic()))
+                    run, gpu = waiting.pop(0), slots.pop(0)
+                    active.append((run, _start(run, cores // size or 1, gpu), time.monotonic(), gpu))
                 time.sleep(POLL_SECONDS)
-                for run, process, since in [job for job in active if job[1].poll() is not None]:
-                    active.remove((run, process, since))
+                for run, process, since, gpu in [job for job in active if job[1].poll() is not None]:
+                    active.remove((run, process, since, gpu))
+                    slots.append(gpu)
                     code, logged = process.returncode, time.monotonic()
                     error = KILLED if code < 0 else code and (run.last_line or f"exit status {code}")
                     errors[run.id] = error or ""
@@ -65,17 +68,18 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
         logger.info("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
         raise
     finally:
-        _end([process for _, process, _ in active])
+        _end([process for _, process, *_ in active])
     return [errors[run.id] for run in runs]
 
 
-def _start(run: Run, threads: int) -> "subprocess.Popen[bytes]":
+def _start(run: Run, threads: int, gpu: str | None) -> "subprocess.Popen[bytes]":
     """A process that trains the run and prints to its log. It has a session of its own: Ctrl-C reaches the parent only,
     which passes it on. Where the parent is killed, Linux interrupts it."""
     run.folder.mkdir(parents=True, exist_ok=True)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     on_death = prctl and (lambda: prctl(1, signal.SIGINT))  # PR_SET_PDEATHSIG
     env = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    env |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
     command = [sys.executable, str(TRAIN), *run.overrides]
     with run.log.open("ab") as log:
         return subprocess.Popen(

@@ -354,10 +354,13 @@ def _of_hidden(
         step = max(64, weight.shape[1])  # with D rows, a chunk of logits is as large as the weight
     else:
         step = max(64, kernel.cache_bytes(weight.device) // (len(weight) * weight.itemsize))
-    largest = 1.0  # of the gradient: float16 cannot represent one that is divided by many rows
-    if hidden_CD.dtype == torch.float16 and len(hidden_CD):
+    largest = unit = 1.0  # of the gradient: float16 cannot represent one that is divided by many rows
+    is_half = hidden_CD.dtype == torch.float16 and len(hidden_CD) > 0
+    if is_half:
         coefficients = torch.cat([rows.base, rows.softmax, rows.numbers], -1)
         largest = coefficients.abs().amax().clamp(min=torch.finfo(dtype).tiny)
+        bound = hidden_CD.abs().amax().to(dtype) * min(step, len(hidden_CD))  # nor a sum over rows, of the weight's
+        unit = torch.exp2((bound / 2**13).log2().ceil()).clamp(min=1.0)
     rows = rows.times(head.scale / largest)
     # One buffer for all chunks: page faults of fresh memory take as long as the pass over the logits.
     buffer_BV = hidden_CD.new_empty((min(step, len(hidden_CD)), len(weight)))
@@ -383,7 +386,8 @@ def _of_hidden(
         if weight_grad is not None and in_place:
             weight_grad.addmm_(gradient_BV.t(), hidden_BD, beta=min(place, 1))
         elif weight_grad is not None:
-            weight_grad += gradient_BV.t() @ hidden_BD
+            weight_grad += gradient_BV.t() @ (hidden_BD / unit if is_half else hidden_BD)
     kept = _kept_dtype(hidden_CD.dtype)
-    grads = (None if grad is None else grad.to(kept) for grad in (hidden_grad, weight_grad, bias_grad))
-    return [grad if grad is None or largest == 1.0 else grad.mul_(largest) for grad in grads]
+    grads = [None if grad is None else grad.to(kept) for grad in (hidden_grad, weight_grad, bias_grad)]
+    scales = (largest, largest * unit, largest)
+    return [g if g is None or not is_half else g.mul_(scale) for g, scale in zip(grads, scales, strict=True)]

@@ -57,7 +57,7 @@ def statistics(
         tl.store(rows.norm + 2 * row, top)
         tl.store(rows.norm + 2 * row + 1, tl.log(total))
         tl.store(rows.losses + row, (top - label) + tl.log(total))
-        tl.store(rows.mean + row, above / width.to(dtype))
+        tl.store(rows.mean + row, above / tl.cast(width, dtype))
 
         k = tl.arange(0, NUMBERS)
         values = _logits_at(logits + tl.load(token_ids + k, mask=k < masses, other=0), k < masses, dtype, scale, cap)
@@ -69,7 +69,7 @@ def _slope(values, is_label, extra, rows, row, width, cap: tl.constexpr, smoothi
     """Return the gradient with respect to the logits before the cap, to which ``extra`` is added."""
     base, log_total = tl.load(rows.base + row), tl.load(rows.norm + 2 * row + 1)
     slope = tl.load(rows.softmax + row) * tl.exp((values - tl.load(rows.norm + 2 * row)) - log_total)
-    slope += extra - base * (is_label.to(base.dtype) * (1.0 - smoothing) + smoothing / width.to(base.dtype))
+    slope += extra - base * (is_label.to(base.dtype) * (1.0 - smoothing) + smoothing / tl.cast(width, base.dtype))
     if cap > 0.0:
         slope *= 1.0 - (values / cap) * (values / cap)
     return slope

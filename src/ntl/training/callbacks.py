@@ -218,8 +218,9 @@ class Probe(TrainerCallback):
         if state.global_step % self.steps == 0:
             entry: dict[str, Any] = {"step": state.global_step, "probe": self.mape()}
             state.log_history.append(entry)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+            if state.is_world_process_zero:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
 
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""

@@ -78,7 +78,8 @@ def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int =
 
 
 def _precision(parts: RunParts, trainer: ObjectiveTrainer) -> str:
-    return precision(trainer.args.bf16, parts.config.trainer.tf32, trainer.args.device)
+    args = trainer.args
+    return precision(args.bf16, parts.config.trainer.tf32, args.device, sharded=trainer.is_fsdp_enabled)
 
 
 class ProgressLines(TrainerCallback):
@@ -337,6 +338,12 @@ def packages() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Begin the peak of a GPU anew, as of another run in this process."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

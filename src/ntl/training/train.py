@@ -1,5 +1,6 @@
 """One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
+import gc
 import subprocess
 import time
 from collections.abc import Sequence
@@ -86,7 +87,9 @@ def train(config: Config, overrides: Sequence[str] = ()) -> Path:
             logger.warning(
                 f"{what} model={name}: these are random weights; model.path=FOLDER or base= gives it others."
             )
-        return _train(config, prepared, folder, resume.describe(folder.name, settings), overrides)
+        path = _train(config, prepared, folder, resume.describe(folder.name, settings), overrides)
+        gc.collect()  # the Trainer, whose parts refer to each other, holds the optimizer's state
+        return path
 
 
 def _check_model(config: Config) -> None:
@@ -132,7 +135,16 @@ def _train(
     from ntl.models.lora import parameters
     from ntl.runs.parts import RunParts
     from ntl.training.callbacks import STOP, Probe, StopOnSignal
-    from ntl.training.record import METRICS, MetricsFile, Mirror, ProgressLines, banner, build_record, summary
+    from ntl.training.record import (
+        METRICS,
+        MetricsFile,
+        Mirror,
+        ProgressLines,
+        banner,
+        build_record,
+        reset_peak_memory,
+        summary,
+    )
     from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
@@ -145,6 +157,7 @@ def _train(
         prepared = prepared or Prepared(config.dataset, parts.data_dir)
         check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     made_of, bf16 = _fingerprints(parts, checkpoint, base), uses_bf16(config.trainer.bf16, parts.device)
+    reset_peak_memory(parts.device)
     if checkpoint:
         resume.check_start(checkpoint, made_of, bf16)
         logger.info(f"Continuing from {checkpoint}.")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import StackDataset
 from transformers import EvalPrediction, PrinterCallback, Trainer, TrainerState
 
@@ -96,6 +97,11 @@ class ObjectiveTrainer(Trainer):
             parts.model.config.use_cache = own_cache
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
+        if self.args.fsdp and self.args.bf16:  # accelerate's policy also rounds labels, counts, losses and gradients
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = policy
+        if self.args.process_index:  # transformers seeds all ranks alike, and they would draw the same dropout
+            torch.manual_seed(self.args.seed + self.args.process_index)
         # It prints every log line; ntl.training.record.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
         self.parts, self.config, self.run = parts, config, run or {}
