@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from hashlib import sha256
-from numbers import Real
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -31,16 +30,15 @@ from ntl.data.frame import columns_of, texts_of
 from ntl.decoding.checks import EXTRA_TOKENS
 from ntl.decoding.distribution import NumberDistribution
 from ntl.decoding.predictor import ask, of_run
-from ntl.decoding.reader import NumberReader
+from ntl.decoding.reader import NumberReader, warn_of_text
 from ntl.evaluation import read_predictions
 from ntl.evaluation.compare import compare, references
 from ntl.evaluation.interval import LEVEL, Calibration, least_answers
-from ntl.evaluation.metrics import COVERED
 from ntl.numbers.numeral import MOST, Numeral, values_of
 from ntl.results import read_record
 from ntl.runs.folder import checkpoint_at
 from ntl.system.files import write_atomically
-from ntl.system.machine import pick_device
+from ntl.system.machine import kept_random_state, pick_device
 from ntl.system.messages import printed
 from ntl.training.train import train
 
@@ -114,7 +112,9 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         answers = self.numeral_.texts(y_NK)
         self.longest_ = max(map(len, answers)) + EXTRA_TOKENS
         lines = [json.dumps({"question": a, "answer": b}) + "\n" for a, b in zip(texts, answers, strict=True)]
-        share = min(float(self.validation), VALIDATION_TEXTS / len({*texts}))
+        if not 0 < (share := float(self.validation)) < 1 or len({*texts}) < 2:
+            raise ValueError(f"validation={share:g}: {len({*texts})} different texts cannot be divided so")
+        share = min(share, VALIDATION_TEXTS / len({*texts}))
         split = GroupShuffleSplit(1, test_size=share, random_state=self.seed).split(texts, groups=texts)
         train_rows, validation_rows = map(np.sort, next(split))
         self.middle_ = np.median(self.numeral_.write(y_NK[train_rows]).round(self.numeral_.decimals), axis=0)
@@ -161,6 +161,8 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
                 parts: list[Any] = [*source] if is_pair else [source]
                 if not all(hasattr(part, "save_pretrained") for part in parts):
                     raise ValueError(f"model={source!r:.50}: give a folder, a hub id, a model or [model, tokenizer]")
+                if not (is_pair or parts[0].name_or_path):
+                    raise ValueError("model: it was not loaded from anywhere, so give [model, tokenizer]")
                 source = self._rows / "start"
                 for part in parts if is_pair else [*parts, AutoTokenizer.from_pretrained(parts[0].name_or_path)]:
                     part.save_pretrained(source)
@@ -191,7 +193,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         with (self._rows / "log.txt").open("a+", encoding="utf-8") as log:
             start = log.tell()
             try:
-                with nullcontext() if self.progress else redirect_stdout(log), printed():
+                with nullcontext() if self.progress else redirect_stdout(log), printed(), kept_random_state():
                     run = train(compose(words), words).parent
             except Exception as error:
                 if line := explain(error):  # bad input
@@ -261,11 +263,8 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
         """The distributions of the numbers as they are written; those of the last texts are kept."""
         self._check_one()
         if self._searched[0] != texts:
-            read = self._reader.distribution(texts)
-            if doubtful := sum(dist.represented < COVERED for dist in read):
-                few = f"numbers hold less than {COVERED} of the probability, the rest is text; train longer"
-                warnings.warn(f"{doubtful:,} of {len(read):,} answers: {few}", stacklevel=4)
-            self._searched = texts, read
+            self._searched = texts, (read := self._reader.distribution(texts))
+            warn_of_text(read, "train longer", stacklevel=5)
         return self._searched[1]
 
     def _read(self, texts: list[str], how: Any) -> tuple[np.ndarray, Sequence[float | None]]:
@@ -295,7 +294,7 @@ class NumberRegressor(RegressorMixin, BaseEstimator):
     def _lacking(self, level: Any) -> str:
         """What intervals of this level lack; "" for nothing, and a warning where they are unbounded."""
         self._check_one()
-        if not isinstance(level, Real) or not 0 < float(level) < 1:
+        if not isinstance(level, int | float | np.floating) or not 0 < float(level) < 1:
             raise ValueError(f"interval={level!r}: give a level above 0 and below 1, such as 0.9")
         scores = self._calibration.scores
         if len(scores) < (least := max(least_answers(float(level)), least_answers(LEVEL))):

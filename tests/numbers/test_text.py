@@ -3,6 +3,7 @@
 import json
 import math
 import time
+import warnings
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -336,3 +337,13 @@ def test_several_numbers_are_all_there_or_none() -> None:
 def test_decimals_are_a_whole_number(decimals: Any) -> None:
     with pytest.raises(ValueError, match=rf"^decimals={decimals!r}: choose auto, or a whole number from 0 to 12"):
         Numeral.of(np.array([[1.0], [2.0]]), decimals)
+
+
+def test_an_outlier_that_rounds_the_others_away_is_told() -> None:
+    y = np.append(np.linspace(-0.01, 0.01, 69), 1000.0)[:, None]
+    with pytest.warns(UserWarning, match=r"^69 of 70 different numbers are written as one, to 0 decimals: an outlier"):
+        Numeral.of(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Numeral.of(y, decimals=4).texts(y)[0] == "-0.0100"
+        Numeral.of(np.repeat([[0.0], [1.0]], 30, axis=0))  # equal from the start

@@ -126,10 +126,11 @@ def test_up_to_three_digits_in_a_token(made: Callable[[Backend], object]) -> Non
         warnings.simplefilter("error")
         numbers = NumberVocabulary.from_tokenizer(made(of_split("[0-9]")))
     assert sorted(numbers.token_values.tolist()) == [*range(10)]
-    added = of_split("[0-9]")
-    added.add_tokens(["100"])
-    with pytest.raises(ValueError, match=rf"writes '100' as '100': .*{REMEDY}"):
-        NumberVocabulary.from_tokenizer(made(added))
+    for token in ("100", " 7", "1.5", "-1", "10%"):
+        added = of_split("[0-9]")
+        added.add_tokens([token])
+        with pytest.raises(ValueError, match=rf"writes '{token.strip()}' as '{token}': .*{REMEDY}"):
+            NumberVocabulary.from_tokenizer(made(added))
 
 
 def test_bytes_are_no_numbers() -> None:

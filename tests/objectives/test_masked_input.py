@@ -164,6 +164,11 @@ def test_copies_are_those_of_train_py(copy: str) -> None:
     assert (batch["attention_mask"].sum() - both.sum()).item() == (1 if copy == "concatenate" else 2)
 
 
+def test_copies_of_no_answer_are_told() -> None:
+    with pytest.warns(UserWarning, match=r"^copy='separate': no answer .* more than min_answer=50 tokens, .*; lower "):
+        _masked(fraction=1.0, copy="separate")([_row([7, 20, END], asked=1)])
+
+
 def test_only_masked_tokens_of_a_copy_are_learned() -> None:
     batch = _masked(fraction=0.3, copy="separate")(
         [_long(first) | {"labels": [IGNORED] * 9 + _long(first)["input_ids"][9:]} for first in range(2)]

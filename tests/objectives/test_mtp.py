@@ -352,7 +352,18 @@ def test_wrong_uses(caplog) -> None:
     ):
         with pytest.raises(ValueError, match=named):
             MultiToken(model, **given)
+    text: Any = "was"
+    with pytest.raises(TypeError, match="loss='was': give a NumberTokenLoss"):
+        MultiToken(model, loss=text)
+    model.config.is_encoder_decoder = True
+    with pytest.raises(ValueError, match="labels of an encoder-decoder are not shifted: give a decoder"):
+        MultiToken(model, kind="shared")
+    model.config.is_encoder_decoder = False
     multi, batch = MultiToken(model), make_batch()
+    model._is_replica = True  # as torch's DataParallel makes them
+    with pytest.raises(ValueError, match="DataParallel several threads; start a process for each GPU"):
+        model(batch["input_ids"])
+    del model._is_replica
     outputs = model(batch["input_ids"])
     none: Any = None
     with pytest.raises(TypeError, match="takes labels"):  # as a Trainer calls it whose batches have none

@@ -215,9 +215,9 @@ def test_sentences_hold_what_they_rest_on(tmp_path: Path, verdict: Callable[...,
     head = HEAD.replace("learnt: []", 'learnt: [{text: "It is {it/noise}.", holds: {it/noise: supported}}]')
     spec = load(tmp_path, head=head)
     assert learnt(spec.learnt, [found]) == ["It is -19.7% [-21.1, -18.2]."]
-    over = "After Holm's correction over the 1 tests of primary comparisons"
+    over = "Of the 1 tests of primary comparisons, 1 has p below 0.05 after Holm's correction"
     page = results_page([found], corrected([found], []), [], [], [])
-    assert f"{over}, p is below 0.05 for: it, noise (supported)." in page
+    assert f"{over}: it, noise (supported)." in page
     planned = {"primary/it_tiny": ("8 of 9", Outcome.supported)}
     other = head.replace("{it/noise}", "{primary/it_tiny}").replace("it/noise:", "primary/it_tiny:")
     assert learnt(load(tmp_path, head=other).learnt, [found], planned=planned) == ["It is 8 of 9."]

@@ -3,19 +3,22 @@
 import errno
 import json
 import platform
+import random
 import string
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import set_seed
 
 from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors, print_traceback, redact, redacted
-from ntl.system.machine import device_name, pick_device, precision, set_tf32
+from ntl.system.machine import device_name, kept_random_state, pick_device, precision, set_tf32
 from ntl.training import train
 from ntl.training.record import peak_memory_bytes
 from ntl.training.train import git_state, one_line_when_full
@@ -94,6 +97,20 @@ def test_the_device_and_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -
     assert found == {("auto", True): "cuda", ("cpu", True): "cpu", ("auto", False): "cpu", ("cpu", False): "cpu"}
     with pytest.raises(UserError, match=r"^device=cuda: .*device=cpu"):
         pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert str(pick_device("auto")) == "cuda:1"  # of the second process on this machine
+
+
+def test_what_seeds_all_generators_leaves_none_seeded() -> None:
+    draw = [random.random, np.random.rand, lambda: torch.rand(()).item()]
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    with kept_random_state():
+        set_seed(5)
+        seeded = [each() for each in draw]
+    first = [each() for each in draw]
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    assert first == [each() for each in draw] != seeded
 
 
 def test_the_processor_is_named_with_its_threads() -> None:

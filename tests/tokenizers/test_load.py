@@ -13,6 +13,7 @@ from given import MAKES, save
 from huggingface_hub import constants
 from huggingface_hub.errors import RemoteEntryNotFoundError
 from sentencepiece import SentencePieceTrainer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ntl.config import UserError
@@ -35,6 +36,16 @@ def test_digits_are_split_only_where_asked_and_stay_so(
             reloaded = load_tokenizer(tmp_path / "saved", kind)
             assert tokenizer_fingerprint(reloaded) == tokenizer_fingerprint(fresh)
             assert reloaded.special_tokens_map == fresh.special_tokens_map
+
+
+def test_a_digit_that_is_merged_with_the_space_before_it_is_split(tmp_path: Path) -> None:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(["rated 5 by me"] * 9, trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet))
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="d").save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path, "default").tokenize("x 5 12")[1:] == ["Ġ5", "Ġ", "1", "2"]
+    assert load_tokenizer(tmp_path, "digit").tokenize("x 5 12")[1:] == ["Ġ", "5", "Ġ", "1", "2"]
 
 
 def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path) -> None:

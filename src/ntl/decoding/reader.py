@@ -86,10 +86,7 @@ class NumberReader:
                 (of.median if how == "median" else of.moments(TreeConfig.trim)[0]) if of.represented else math.nan
                 for of in distributions
             ]
-            if doubtful := [of.represented for of in distributions if 0 < of.represented < COVERED]:
-                part = f"numbers hold {min(doubtful):.2g} to {max(doubtful):.2g} of the probability"
-                line = f"{part}, and the {how} is taken over that part: where it is small, read greedily"
-                warnings.warn(f"{len(doubtful):,} of {len(numbers):,} answers: {line}", stacklevel=2)
+            warn_of_text(distributions, "where it is small, read greedily", stacklevel=3)
         else:
             parsed = map(parse_number, self.texts(prompts, how))
             numbers = [math.nan if number is None else float(number) for number in parsed]
@@ -101,7 +98,12 @@ class NumberReader:
     def texts(self, prompts: Sequence[str], how: How = "digit_median") -> list[str]:
         """Return the answers as they are generated, greedily or by digit_median. ValueError: as of `read`."""
         if how not in ("greedy", "digit_median"):
-            raise ValueError(f"how={how!r}: choose from {', '.join(get_args(How))}")
+            both = (
+                "texts are greedy or digit_median"
+                if how in get_args(How)
+                else f"choose from {', '.join(get_args(How))}"
+            )
+            raise ValueError(f"how={how!r}: {both}")
         config = DecodingConfig(name=how) if how == "greedy" else DigitMedianConfig(name=how)
         answers = self._answers(config, prompts)
         if cut := cut_off(answers):
@@ -122,7 +124,7 @@ class NumberReader:
         model, tokenizer = self.model, self.tokenizer
         rows = [{"question": prompt, "answer": "0"} for prompt in prompts]
         if empty := next((n for n, text in enumerate(prompts, 1) if not (isinstance(text, str) and text.strip())), 0):
-            raise ValueError(f"prompt {empty} is empty or no str: ask something")
+            raise ValueError(f"prompt {empty} is empty or no str: give the text of a question, also with chat=True")
         of_decoder = not model.config.is_encoder_decoder
         settings: Any = {"decoder_only": of_decoder, "max_length": self.max_input_length, "chat": self.chat}
         examples, lost = encode_rows(rows, tokenizer, **settings)
@@ -140,3 +142,11 @@ class NumberReader:
         collate: Any = token_collator(model.config, tokenizer).prompts
         given = {"model": model, "tokenizer": tokenizer, "examples": examples, "collate": collate}
         return decode(config, **given, max_new_tokens=0, chat=self.chat)
+
+
+def warn_of_text(distributions: Sequence[NumberDistribution], remedy: str, *, stacklevel: int) -> None:
+    """Warn where numbers have too little of the probability for a median or mean of them."""
+    if doubtful := [of.represented for of in distributions if 0 < of.represented < COVERED]:
+        part = f"numbers hold {min(doubtful):.2g} to {max(doubtful):.2g} of the probability"
+        line = f"{part}, and median and mean are taken over that part; {remedy}"
+        warnings.warn(f"{len(doubtful):,} of {len(distributions):,} answers: {line}", stacklevel=stacklevel)

@@ -121,7 +121,9 @@ def check_digits(number_vocab: NumberVocabulary) -> None:
     values = number_vocab.token_values
     is_readable = values.device.type == "cpu" and not torch.compiler.is_compiling()
     if len(values) > 10 or (is_readable and not torch.isin(values, torch.arange(10.0)).all()):
-        raise ValueError("a loss of places needs number tokens that are single digits: take tokenizer='digit'")
+        raise ValueError(
+            "a loss of places needs number tokens that are single digits: tokenizer=digit, or load_tokenizer"
+        )
 
 
 def with_points(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,10 @@ class Numeral:
         rounded = values.round(int(decimals))
         if not np.ptp(rounded, axis=0).all():
             raise ValueError(f"y is constant to {decimals} decimals: there is nothing to learn")
+        lost = max(map(_merged, values.T, rounded.T))
+        if lost > len(y) / 2:
+            line = f"{lost:,} of {len(y):,} different numbers are written as one, to {decimals} decimals"
+            warnings.warn(f"{line}: an outlier makes the others small; give decimals=, or leave it out", stacklevel=3)
         return replace(numeral, decimals=int(decimals), lost=float(np.abs(rounded - values).max()))
 
     def write(self, y: NDArray) -> NDArray:
@@ -69,6 +73,11 @@ class Numeral:
         """Numbers (N, K) as they are written, in a row between commas."""
         rows = (self.write(y).round(self.decimals) + 0.0).tolist()
         return [", ".join(f"{value:.{self.decimals}f}" for value in row) for row in rows]
+
+
+def _merged(values: NDArray, rounded: NDArray) -> int:
+    """The most different values (N,) that are one when they are rounded; 1 where all stay apart."""
+    return int(np.unique(np.unique(np.stack([rounded, values]), axis=1)[0], return_counts=True)[1].max())
 
 
 def values_of(texts: Sequence[str], count: int) -> NDArray:

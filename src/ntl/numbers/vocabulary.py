@@ -24,6 +24,7 @@ _REMEDY = "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes ea
 _WIDE_SPAN = 100.0
 _WORD_START = re.compile("[▁Ġ ]")
 _NUMBER_TOKEN = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_MERGED = re.compile("[▁Ġ ]?[+-]?[0-9.,]*[0-9][0-9.,]*%?")
 MAX_LINES = 10  # of a printed list
 # The byte-fallback token of any byte except the ASCII digits.
 OTHER_BYTE = re.compile("<0x(?!3[0-9])[0-9A-Fa-f]{2}>")
@@ -137,9 +138,9 @@ class NumberVocabulary:
 
 def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
     """Raise ValueError or warn if the tokenizer writes numbers with tokens that are not in ``numbers``."""
-    # A token of several digits may have been added to a tokenizer that splits all others.
-    several = sorted(text for text in (token.strip("▁Ġ ") for token in vocab) if re.fullmatch("[0-9]{2,}", text))
-    samples = [*_SAMPLES, *(several if digits_only else [])]
+    # A few may be merged, or added, in a tokenizer that splits all others.
+    merged = sorted({_WORD_START.sub(" ", token, count=1) for token in vocab if _MERGED.fullmatch(token)} - _DIGITS)
+    samples = [*_SAMPLES, *(merged if digits_only else [])]
     written = [list(getattr(encoded := tokenizer.encode(sample), "ids", encoded)) for sample in samples]
     used = {token_id for ids in written for token_id in ids}
     token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}

@@ -10,6 +10,7 @@ Shapes: B examples, R rows (more than B where copies are rows of their own), T s
 import math
 import random
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from transformers import TrainerCallback
 from ntl.config.loss import MaskConfig
 from ntl.losses.rows import IGNORE_INDEX
 from ntl.models.interface import pad_id
+from ntl.models.pretrained import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.objectives.mixing import U64, keys_of, mix
 from ntl.tokenizers.load import special_ids
@@ -272,6 +274,9 @@ class MaskedInput(Masking, TrainerCallback):
         """Mask the batches of training of transformers' Trainer or one derived from it, but not of evaluation."""
         if trainer.args.dataloader_persistent_workers:
             raise ValueError("dataloader_persistent_workers=True: the workers would mask the same tokens in each epoch")
+        if (token := self.mask_token_id) is not None and token >= (rows := embedding_rows(trainer.model)):
+            line = f"the mask token is {token}, and the model has {rows}: model.resize_token_embeddings(len(tokenizer))"
+            raise ValueError(line)
         get_own = trainer.get_train_dataloader
 
         def get_train_dataloader() -> Any:
@@ -298,6 +303,11 @@ class MaskedInput(Masking, TrainerCallback):
         tensors = zip(batch["input_ids"], batch["labels"], _attended(batch), strict=True)
         examples = [(ids[real].numpy(), labels[real].numpy()) for ids, labels, real in tensors]
         rows = with_copies(examples, self.config.min_answer, joined=self.config.copy == "concatenate")
+        if not any(length for *_, (_, _, length) in rows):
+            line = (
+                f"no answer of this batch has more than min_answer={self.config.min_answer} tokens, so none is masked"
+            )
+            warnings.warn(f"copy={self.config.copy!r}: {line}; lower min_answer", stacklevel=3)
         ids, labels = ([torch.from_numpy(row[place]) for row in rows] for place in (0, 1))
         return {
             "input_ids": pad_sequence(ids, True, self._pad),

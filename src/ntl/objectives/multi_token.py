@@ -75,6 +75,8 @@ class MultiToken:
         for name, value, allowed in [*chosen, ("train_only", train_only, ("", "heads"))]:
             if value not in allowed:
                 raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")
+        if not isinstance(loss, NumberTokenLoss | None):
+            raise TypeError(f"loss={loss!r:.60}: give a NumberTokenLoss")
         for wrong, line in (
             (heads < 1, f"heads={heads}: at least 1, the model's own"),
             (
@@ -84,6 +86,7 @@ class MultiToken:
             ),
             (variant != "independent" and kind != "parallel", f"variant={variant!r} is one of kind='parallel'"),
             (train_only and (kind == "shared" or heads < 2), "train_only='heads': no heads are added to the model"),
+            (model.config.is_encoder_decoder, "the labels of an encoder-decoder are not shifted: give a decoder"),
             (hasattr(model, "mtp_config"), "the model has heads already"),
             (hasattr(model, "peft_config"), "the model has adapters: give it its heads before them"),
             (
@@ -197,6 +200,8 @@ class MultiToken:
     def _begin(self, model: Any, args: Any) -> None:
         if any(isinstance(module, FSDPModule) for module in model.modules()):
             raise ValueError("MultiToken reads weights after the forward pass, when FSDP has sharded them; use DDP")
+        if getattr(model, "_is_replica", False):
+            raise ValueError("MultiToken has one state, and DataParallel several threads; start a process for each GPU")
         self._block = ()
 
     def _record(self, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -310,8 +310,9 @@ def corrected(verdicts: Sequence[Verdict], unclaimed: Sequence[tuple[Table, floa
     below = [(name, outcome) for name, outcome, p in family if p < ALPHA]
     named = [f"{name} ({outcome.value})" for name, outcome in below if outcome is not Outcome.not_testable]
     others = [f"{len(below) - len(named)} that are not testable"] if len(below) > len(named) else []
-    over = f"After Holm's correction over the {len(family)} tests of primary comparisons"
-    return escape(f"{over}, p is below {ALPHA} for{':' * bool(below)} {'; '.join([*named, *others]) or 'none'}.")
+    over = f"Of the {len(family)} tests of primary comparisons, {len(below) or 'none'}"
+    of_these = f": {'; '.join([*named, *others])}" if below else ""
+    return escape(f"{over} {'has' if len(below) == 1 else 'have'} p below {ALPHA} after Holm's correction{of_these}.")
 
 
 def _index(tables: Sequence[Table]) -> list[str]:

@@ -34,7 +34,7 @@ from ntl.system.hub import identity
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.system.messages import logger
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import add_mask_token
+from ntl.tokenizers.load import add_mask_token, has_single_digits
 
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
@@ -203,9 +203,11 @@ class RunParts:
         if self.config.model.head != "lm":
             return None
         config = self.config.tokenizer
+        # Other number tokens may be in the vocabulary of a tokenizer that splits digits, which never writes them.
+        digits_only = config.digits_only or (config.kind == "default" and has_single_digits(self.tokenizer))
         try:
             rows = embedding_rows(self.model)
-            return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
+            return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=digits_only, vocab_size=rows)
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
 

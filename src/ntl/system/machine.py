@@ -3,7 +3,10 @@
 import ctypes
 import os
 import platform
+import random
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +17,19 @@ if TYPE_CHECKING:
 
 
 def pick_device(name: str) -> "torch.device":
-    """Return the device for ``device=auto``, ``cpu`` or ``cuda``; auto takes a CUDA device if there is one."""
+    """Return the device for ``device=auto``, ``cpu`` or ``cuda``; auto takes a CUDA device if there is one.
+
+    Of several processes on a machine each has its own.
+    """
     import torch
 
     # Apple GPUs are not used because they lack float64, in which losses are summed for the log.
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    rank = int(os.environ.get("LOCAL_RANK", -1))
+    return torch.device("cuda") if rank < 0 else torch.device("cuda", rank)
 
 
 def uses_bf16(wanted: bool | str, device: "torch.device") -> bool:
@@ -44,10 +53,10 @@ def set_tf32(wanted: bool, device: "torch.device") -> None:
         torch.backends.cuda.matmul.allow_tf32 = wanted
 
 
-def precision(bf16: bool, tf32: bool, device: "torch.device") -> str:
+def precision(bf16: bool, tf32: bool, device: "torch.device", *, sharded: bool = False) -> str:
     """Return what a run computes in, in words: these are printed at its start and are in its record."""
     if bf16:
-        return f"bf16 autocast, fp32 weights{' (TF32 on)' * tf32}"
+        return f"{'bf16 layers' if sharded else 'bf16 autocast'}, fp32 weights{' (TF32 on)' * tf32}"
     return f"fp32 (TF32 {'on' if tf32 else 'off'})" if device.type == "cuda" else "fp32"
 
 
@@ -77,6 +86,30 @@ def available_cores() -> int:
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or "max"
         return cores
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Restore the random state of Python, numpy and torch at the end, which transformers seeds."""
+    import numpy as np
+    import torch
+
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def visible_gpus() -> list[str]:
+    """Return the CUDA devices of this process, each as CUDA_VISIBLE_DEVICES names it."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    count = torch.cuda.device_count()
+    return [name.strip() for name in named.split(",")][:count] if named else [*map(str, range(count))]
 
 
 def keep_freed_memory() -> None:

@@ -149,7 +149,8 @@ def has_single_digits(tokenizer: PreTrainedTokenizerFast) -> bool:
     """Whether each digit of a number is a token of its own, wherever the number stands."""
     backend = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
     added = [token.content.strip() for token in backend.get_added_tokens_decoder().values() if not token.special]
-    for text in ("0123456789", "-15.67", " 12", "x 120", "007", *filter(_NUMBER.fullmatch, added)):
+    spaced = [f"x {digit}" for digit in "0123456789"]
+    for text in ("0123456789", "-15.67", " 12", "x 120", "007", *spaced, *filter(_NUMBER.fullmatch, added)):
         tokens = backend.encode(text, add_special_tokens=False).tokens
         if [token for token in tokens if re.search("[0-9]", token)] != re.findall("[0-9]", text):
             return False
@@ -278,7 +279,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
         return folder
     raise UserError(
         f"no tokenizer files for {hub_id!r} (not in the local cache, and {problem or f'the hub has not {EXPECTED}'}). "
-        f"Either download them on a machine with network and give the folder by tokenizer.path=FOLDER; or run "
-        f"`hf download {hub_id}` there and set HF_HOME to a copy of its cache; or take a model whose name ends in "
-        "_tiny, which needs no file"
+        f"Either download them on a machine with network and give that folder (tokenizer.path=FOLDER, or "
+        f"load_tokenizer(FOLDER)); or run `hf download {hub_id}` there and set HF_HOME to a copy of its cache; or take "
+        "a model whose name ends in _tiny, which needs no file"
     )
