@@ -98,7 +98,7 @@ def test_a_row_has_one_end_token_and_no_first_token_inside(names: dict[str, Any]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=[first])
     readme = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
     assert readme
-    for code, start, end in ((readme[1], "texts = ", "loss = "), (OTHERS[0], "asked = ", "collate = ")):
+    for code, start, end in ((readme[1], "examples = ", "loss = "), (OTHERS[0], "asked = ", "collate = ")):
         found = {"tokenizer": tokenizer, "rows": names["rows"]}
         run(code[code.index(start) : code.index(end)].replace("range(100)", "range(4)"), found)
         for row in found["data"]:

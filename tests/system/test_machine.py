@@ -104,12 +104,12 @@ def test_the_device_and_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_seeds_all_generators_leaves_none_seeded() -> None:
     draw = [random.random, np.random.rand, lambda: torch.rand(()).item()]
-    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    set_seed(1)
     with kept_random_state():
         set_seed(5)
         seeded = [each() for each in draw]
     first = [each() for each in draw]
-    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    set_seed(1)
     assert first == [each() for each in draw] != seeded
 
 

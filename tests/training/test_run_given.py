@@ -82,7 +82,7 @@ def test_a_loss_of_places_needs_a_tokenizer_that_writes_digits_alone(given, comm
         return build_objective(RunParts(config))
 
     assert objective("smollm2")
-    with pytest.raises(UserError, match=r"^loss=ntil: .*tokenizer='digit'"):
+    with pytest.raises(UserError, match=r"^loss=ntil: .*: tokenizer=digit, or load_tokenizer"):
         objective("llama3")
 
 

@@ -204,7 +204,7 @@ class RunParts:
             return None
         config = self.config.tokenizer
         # Other number tokens may be in the vocabulary of a tokenizer that splits digits, which never writes them.
-        digits_only = config.digits_only or (config.kind == "default" and has_single_digits(self.tokenizer))
+        digits_only = config.digits_only or (config.kind == "default" and has_single_digits(cast(Any, self.tokenizer)))
         try:
             rows = embedding_rows(self.model)
             return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=digits_only, vocab_size=rows)
