@@ -167,7 +167,7 @@ def show(table: Table, console: "Console") -> None:
 # ---- a table of losses by readings
 
 SQUARES_ARE = (
-    "Mean errors over n seeds, less is better; APE is the absolute percentage error. The distribution is that of "
+    "Mean errors over n seeds; APE is the absolute percentage error. The distribution is that of "
     "complete numbers, read by its mean or median, or that of each digit, read by its median."
 )
 READ_BY = {"expectation": "mean"}
