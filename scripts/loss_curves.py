@@ -17,6 +17,7 @@ from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
 from ntl.losses.registry import Terms
 from ntl.numbers import NumberVocabulary
+from ntl.system.errors import one_line_errors
 
 # The losses of the paper's figures, which need no package but torch.
 PAPERS = ("ce", "ntl_mse", "ntl_was")
@@ -83,12 +84,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     folder, losses = chosen.out, chosen.losses
     tables = {"losses_by_digit": by_digit(losses), "losses_by_mass": by_mass(names=losses)}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    with one_line_errors("write to", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, rows in tables.items():
+            with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
+                writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = compose(["model=smollm2_135m"])
     require(source(config.model), data_dir=config.data_dir)
     # Two runs: more workers would leave cores without work.
-    workers = chosen.workers or min(2, available_cores())
+    workers = min(2, available_cores()) if chosen.workers is None else chosen.workers
     code = complete_tables([REAL], "finetune", **common, workers=workers)
     if not code:
         show_answers(chosen.outputs)

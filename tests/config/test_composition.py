@@ -79,7 +79,7 @@ TEXTS = ["ä.jsonl", "日本.jsonl", "Größe [m²]", "a&b", "a(1)", "a=b.csv", 
 TEXTS += ["#~!;<>^`", "[a]", "{a}", "null", "true", "1e5", "007", "1_000", "nan", "'a", "'", "😀", "$HOME", "a:b"]
 
 
-@pytest.mark.parametrize("key", ["+dataset.question", "output_dir"])
+@pytest.mark.parametrize("key", ["+dataset.question", "data_dir"])
 def test_text_stands_for_itself(key: str) -> None:
     read = OverridesParser.create().parse_override
     assert [read(quoted(f"{key}={text}")).value() for text in TEXTS] == TEXTS
@@ -215,6 +215,8 @@ def test_a_folder_of_one_s_own_brings_values_and_no_code(own: Path) -> None:
     assert (model.name, model.settings["hidden_size"]) == ("llama_mine", 32)  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(UserError, match=r"^loss\.kind=foreign: 'foreign' is none; choose one of ce, "):
         compose(["dataset=noisy_numbers", "loss=foreign"])
+    (own / "loss" / "a_was.yaml").write_text("defaults:\n  - /schema/loss/base@_here_\nname: a_was\nkind: was\n")
+    assert compose(["dataset=noisy_numbers", "loss=was"]).loss.name == "ntl_was"  # not one's own of the kind
     (own / "loss" / "copied.yaml").write_text("defaults:\n  - /schema/loss/base@_here_\nname: ntl_was\nkind: mse\n")
     with pytest.raises(UserError, match=r"/copied\.yaml: name: ntl_was is another file's; write name: copied$"):
         compose(["dataset=noisy_numbers", "loss='copied'"])

@@ -97,6 +97,7 @@ MISFITS = [
     ("trainer.early_stopping=2", "set trainer.best=loss, or another validation metric"),
     ("trainer.parallel=fsdp trainer.optim=adafactor", "trainer.optim=adafactor trainer.parallel=fsdp"),
     ("trainer.parallel=fsdp trainer.max_tokens_per_batch=40", "set trainer.max_tokens_per_batch=0, or"),
+    ("output_dir=", "empty; give a folder"),
     ("trainer.parallel=fsdp probe_steps=5", "set probe_steps=0, or trainer=ddp"),
     ("trainer.parallel=fsdp trainer.max_steps=0", "nothing is trained; use trainer=ddp"),
     ("trainer.parallel=fsdp trainer.eval_decoded=true", "set trainer.eval_decoded=false trainer.best=loss, or"),

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import fake_runs
@@ -66,7 +67,7 @@ def test_a_run_that_two_others_start_from_keeps_both_checkpoints(tmp_path: Path)
 # ---- tables
 
 
-def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Path) -> None:
+def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Path, caplog) -> None:
     table, outputs = make_table("small", 1, 2), tmp_path / "it's [x]{y},b=c"
     (demand,) = demands([table], "tiny", [], outputs)
     assert {run.id for run in demand.missing} == demand.runs.keys()
@@ -75,6 +76,18 @@ def test_runs_by_id_and_what_lacks_a_record(make_table: MakeTable, tmp_path: Pat
     finish(demand.missing[0].overrides, tmp_path)
     (after,) = demands([table], "tiny", load_records([tmp_path]), outputs)
     assert (after.runs, after.missing) == (demand.runs, demand.missing[1:])
+    # One that was decoded in another way, or made from a file that was edited since, is made again.
+    record = load_records([tmp_path])[0]
+    for group, setting in (
+        ("decoding", {"max_new_tokens": 2}),
+        ("dataset", {"train_rows": 7}),
+        ("loss", {"kind": "gce"}),
+    ):
+        config = {**record.config, group: {**record.config[group], **setting}}
+        for name in (record.id, "of-other-contents"):
+            (edited,) = demands([table], "tiny", [replace(record, id=name, config=config)], outputs)
+            assert edited.missing == demand.missing, (group, name)
+        assert record.id in caplog.text
     (second,) = demands([table], "tiny", [], outputs, seeds=[2])
     assert {run.config.seed for run in second.runs.values()} == {2}
     with pytest.raises(UserError, match=r"^seeds=3: at scale=tiny small has 1, 2; choose from these\.$"):
@@ -193,6 +206,11 @@ def test_failures_and_kills_do_not_stop_the_others(planned: Planned, monkeypatch
     assert runs[0].log.read_text() == "printed by the run\nwritten to descriptor 2\n"
     assert runs[1].log.read_text().endswith("RuntimeError: no such\n thing\n")
     assert "Traceback" not in runs[4].log.read_text()
+
+
+def test_a_number_of_workers_that_none_can_be() -> None:
+    with pytest.raises(UserError, match="workers=-1: give a number from 1 up"):
+        run_all([], workers=-1)
 
 
 @pytest.mark.usefixtures("faked")

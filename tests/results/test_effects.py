@@ -1,6 +1,7 @@
 """Effects of a row over another, by hand: t(2) = 4.302653 and t(5) = 2.570582 of the 95% interval."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
 from operator import mul
@@ -152,8 +153,17 @@ def test_what_cannot_be_compared_says_why(made) -> None:
     found = compare_runs(labels(runs), runs)
     assert found.loc["loss=gce, loss.weight=0.3", "effect"].tolist() == ["none: other test data"] * 2
     assert found.loc[WAS, "effect"].tolist() == ["none: no seed in common"] * 2
-    assert [*found.loc["loss=ntl_crps, loss.weight=0.3", ACCURACY]] == ["undefined", 1, "undefined for 1 seed"]
+    assert [*found.loc["loss=ntl_crps, loss.weight=0.3", ACCURACY]] == ["undefined", 0, "undefined for 1 seed"]
+    runs = [made("ce", 1, 0.5), made("ce", 2, None), read_by_median(made("ntl_was", 1, 0.5)), made("gce", 1, 0.25)]
+    found = compare_runs(labels(runs), runs)
+    assert [*found.loc["loss=ce", ACCURACY]] == ["0.500, undefined in 1", 1, ""]
+    assert found.loc[WAS, "effect"].tolist() == ["none: another decoding"] * 2
+    assert found.loc["loss=gce, loss.weight=0.3", "effect"].iloc[0].startswith("-0.250, n = 1")
     assert labels([made("ce", 1, 0.5), made("ce", 2, 0.5)]) == ["all runs"] * 2  # but for the seed they are one run
+
+
+def read_by_median(record: RunRecord) -> RunRecord:
+    return replace(record, config={**record.config, "decoding": {**record.config["decoding"], "name": "median"}})
 
 
 def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(made) -> None:
@@ -185,6 +195,10 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
         "ridge regression 0.500",
         "best constant 9.000",
     ]
+    # Runs whose own decoding is another one are not read in the same way.
+    assert f"{WAS} median 4.000 ± 0.000 {worse} 0.25" in lines(
+        [read_by_median(r) if r in runs[::2] else r for r in runs]
+    )
     small = [run("ce", 1, 4e-5, 1.25e-5)]
     small[0].metrics |= {"test/mae:median": 2e-4, "test/mae:ridge": 1.5e-5, "test/mae:mean": 3e-4}
     errors = ["4e-05", "expectation 1.25e-05", "ridge regression 1.5e-05", "best constant 0.0002"]
@@ -202,13 +216,15 @@ def test_each_reading_is_compared_with_the_same_one_of_ce_and_with_ce_greedy(mad
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = made("ce", 1, 0.5, id="other", device="another")
     other.config["dataset"] = {"name": "arithmetic"}
-    for run in (made("ce", 1, 0.5, id="first"), made("ntl_was", 1, 0.75, id="second", git={"commit": "abc"}), other):
+    second = read_by_median(made("ntl_was", 1, 0.75, id="second", git={"commit": "abc"}))
+    for run in (made("ce", 1, 0.5, id="first"), second, other):
         write_record(tmp_path / run.id / "record.json", run)
     # The record of the first is of an earlier command, which named no model.
     runs = {"first": "loss=ce", "second": "loss=ntl_was", "other": "loss=ce", "failed": "loss=gce"}
     show_sweep({tmp_path / name: ["model=gpt2_tiny", word, "seed=1"] for name, word in runs.items()})
     printed = capsys.readouterr().out
     assert "\nloss=ntl_was test accuracy" in printed
-    assert printed.index("noisy_numbers\n") < printed.index("+0.250, n = 1") < printed.index("arithmetic\n")
+    assert printed.index("noisy_numbers\n") < printed.index("none: another decoding") < printed.index("arithmetic\n")
+    assert re.search(r"^Warning: the runs have different decodings: greedy.*, median.*\.$", printed, re.MULTILINE)
     assert "Warning: the runs have different commits: 0123456789, abc.\n" in printed
     assert printed.splitlines()[-1] == "1 of 4 runs have no record: failed"

@@ -73,7 +73,9 @@ def quoted(word: str, *, sweep: bool = False) -> str:
     word = renamed(word)
     key, _, value = word.partition("=")
     name = key.lstrip("+")
-    if name == "loss":
+    if name == "output_dir" and not value:
+        raise UserError("output_dir=: empty; give a folder, as output_dir=outputs.")
+    if name == "loss" and value:
         value = ",".join(map(loss_choice, value.split(",")))
         word = f"{key}={value}"
     is_choice = name in GROUPS and name not in ("extra_decodings", "experiment")  # of which several make sense

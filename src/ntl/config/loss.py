@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,12 +80,19 @@ def checked_kind(kind: str) -> str:
 
 
 def loss_choice(word: str) -> str:
-    """The choice of ``loss=`` that has the kind of this name, or of the function of this name; else the word itself."""
-    files = [path for folder in (folders.CONFIG_DIR, *folders.own_folders) for path in (folder / "loss").glob("*.yaml")]
-    if word in [path.stem for path in files] or word not in _names():
+    """The choice of ``loss=`` that has the kind of this name, or of the function of this name; else the word itself.
+
+    A file of an own folder has no say where this package has one of the kind.
+    """
+    files = [[*(folder / "loss").glob("*.yaml")] for folder in (folders.CONFIG_DIR, *folders.own_folders)]
+    if word in [path.stem for path in chain(*files)] or word not in _names():
         return word
     line = re.compile(rf"^kind: {_names()[word]}$", re.MULTILINE)
-    return min((path.stem for path in files if line.search(path.read_text(encoding="utf-8"))), default=word)
+    found = ([path.stem for path in paths if line.search(path.read_text(encoding="utf-8"))] for paths in files)
+    # The paper's losses are named ntl_KIND; others of the same kind are variants.
+    return next(
+        (min(stems, key=lambda stem: (stem != f"ntl_{_names()[word]}", stem)) for stems in found if stems), word
+    )
 
 
 @dataclass

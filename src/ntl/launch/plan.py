@@ -9,11 +9,12 @@ from pathlib import Path
 from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.folders import literal
-from ntl.config.identity import plain
+from ntl.config.identity import plain, recorded
 from ntl.config.root import Config
 from ntl.config.settings import quote
 from ntl.results import RunRecord, missing_decodings, read_record, table_runs
-from ntl.results.match import override_key, plan_table
+from ntl.results.match import SAVE_MEMORY, leaves, matched_words, override_key, plan_table
+from ntl.results.record import with_weights_of
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.runs.folder import BASES, find_base, not_kept
 from ntl.system.errors import UserError
@@ -182,17 +183,40 @@ def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand
     bases = {words: _base_of(words) for words in needed}
     runs = {words: Run.of(words) for words in (*needed, *filter(None, bases.values()))}
     by_id = {run.id: run for run in runs.values()}
-    missing = [tuple(words) for words in table_runs(spec, scale, as_asked(records, by_id))]
+    kept = as_asked(records, by_id)
+    if others := sorted({record.id for record in records} - {record.id for record in kept}):
+        logger.info(
+            f"{spec.name}: not counted, as their data, settings or decoding differ from today's: {', '.join(others)}"
+        )
+    missing = [tuple(words) for words in table_runs(spec, scale, kept)]
     # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
     before = [bases[words] for words in missing if bases[words] and not find_base(runs[words].config.base, BASES)]
     return Demand(spec, scale, by_id, [runs[words] for words in (*before, *missing)])
 
 
 def as_asked(records: Sequence[RunRecord], runs: Mapping[str, Run]) -> list[RunRecord]:
-    """The records, each with the overrides of its run where a command that says the same in other words made it."""
-    names = {name: run.config.decoding.name for name, run in runs.items()}
-    same = {r.id for r in records if r.config["decoding"]["name"] == names.get(r.id)}
-    return [replace(r, overrides=[*runs[r.id].overrides]) if r.id in same else r for r in records]
+    """The records, each with the overrides of its run where a command that says the same in other words made it.
+
+    Without those that were made by the words of a run, from a data file or a config file that was edited since, or
+    whose answers were decoded in another way.
+    """
+    worded = {(matched_words(run.overrides), run.config.seed): run for run in runs.values()}
+    kept = []
+    for record in records:
+        run = runs.get(record.id) or worded.get((matched_words(tuple(record.overrides)), record.seed))
+        if run is None:
+            kept.append(record)
+        elif not changed_since(record, run.config):
+            kept.append(replace(record, overrides=[*run.overrides]) if record.id in runs else record)
+    return kept
+
+
+def changed_since(record: RunRecord, config: Config) -> list[str]:
+    """The settings of a record, the contents of files included, that this config would have otherwise."""
+    now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
+    chosen = ("decoding.",) if config.decoding.name == "auto" and "readings" in record.model else ()
+    aside = (*SAVE_MEMORY, "decoding.batch_size", "extra_decodings.", *chosen)
+    return sorted(key for key in now.keys() & then.keys() if now[key] != then[key] and not key.startswith(aside))
 
 
 def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:

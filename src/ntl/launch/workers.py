@@ -38,6 +38,8 @@ def run_all(runs: Sequence[Run], *, workers: int | None = None) -> list[str]:
     A run that fails, or whose process is killed, does not stop the others. Ctrl-C interrupts the runs, waits for their
     checkpoints and is raised again. Returns the error of each run in one line, empty for those that ended well.
     """
+    if workers is not None and workers < 1:
+        raise UserError(f"workers={workers}: give a number from 1 up")
     cores, errors, logged = available_cores(), dict[str, str](), time.monotonic()
     gpus = [] if all("device=cpu" in run.overrides for run in runs) else visible_gpus()
     size = min(workers or len(gpus) or cores, len(runs))

@@ -79,7 +79,8 @@ def computing(overrides: Iterable[str], aside: Container[str] = NOT_RECORDED) ->
 
 
 @cache
-def _matched(overrides: tuple[str, ...]) -> frozenset[str]:
+def matched_words(overrides: tuple[str, ...]) -> frozenset[str]:
+    """The overrides by which the record of a run is found, less what changes no result."""
     kept = computing(overrides, NOT_COMPUTED_WITH)
     return frozenset(f"loss={loss_choice(word[5:])}" if word.startswith("loss=") else word for word in kept)
 
@@ -152,9 +153,9 @@ def row_records(row: Row, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
     A setting that only one of them spells out, were it the default, makes another run. UserError: two records for one
     seed.
     """
-    matched, wanted = dict[int, RunRecord](), _matched(row.overrides)
+    matched, wanted = dict[int, RunRecord](), matched_words(row.overrides)
     for record in records:
-        same = record.seed in row.seeds and _matched(tuple(record.overrides)) == wanted
+        same = record.seed in row.seeds and matched_words(tuple(record.overrides)) == wanted
         if same and row.readings <= record.config.get("extra_decodings", {}).keys():
             if other := matched.get(record.seed):
                 where = f"row {row.name!r}, seed {record.seed}"

@@ -47,13 +47,25 @@ def show_sweep(runs: Mapping[Path, Sequence[str]]) -> None:
         heads = regression_heads(records, done[0].parent)
         names, both = [*labels(records), *["regression head"] * len(heads)], [*records, *heads]
         print("", name, compare_runs(names, both).to_string(), LEGEND, *compare_readings(names, both), sep="\n")
-        origins = [(r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules) for r in records]
-        named = ("commits", "versions of torch", "devices", "versions of the answer rules")
+        origins = [
+            (r.git.get("commit", "")[:10], r.packages.get("torch"), r.device, r.rules, read_by(r)) for r in records
+        ]
+        named = ("commits", "versions of torch", "devices", "versions of the answer rules", "decodings")
         for what, values in zip(named, zip(*origins, strict=True), strict=True):
             if len(different := dict.fromkeys(map(str, values))) > 1:
                 print(f"Warning: the runs have different {what}: {', '.join(different)}.")
     if lacking := [folder.name for folder in runs if folder not in done]:
         print(f"{len(lacking)} of {len(runs)} runs have no record: {', '.join(lacking)}")
+
+
+def read_by(record: RunRecord) -> str:
+    """How the answers were decoded, but for the size of batches; of decoding=auto, that validation chose."""
+    if "readings" in record.model:
+        return "auto"
+    aside = ("name", "_target_", "head", "batch_size", "interval_rows", "interval_scale")
+    settings = record.config["decoding"].items()
+    others = [f"{key}={value}" for key, value in settings if value and key not in aside]
+    return " ".join([record.config["decoding"]["name"], *others])
 
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
@@ -88,11 +100,18 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
     for (name, have), (split, metric) in product(runs.items(), product(splits, SHOWN)):
         column = _column(records[0], f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
         if values := by_seed(column.metric, have):
-            mean = plus_minus(summarize([*values.values()]), column.format) or "undefined"
-            gap = _gap(base, have, column.metric)
+            scores = summarize([*values.values()])
+            mean = plus_minus(scores, column.format) or "undefined"
+            mean += f", undefined in {scores.undefined}" if scores.n and scores.undefined else ""
             lacks = f"none: {'other test data' if base.keys() & have else 'no seed in common'}"
-            text = "" if have is base else gap.text if gap else lacks
-            lines.append((name, header(column), mean, len(values), text))
+            ways = {
+                read_by(run)
+                for run in (*base.values(), *have.values())
+                if run.config["model"].get("head", "lm") == "lm"
+            }
+            gap = _gap(base, have, column.metric) if len(ways) < 2 else None
+            text = gap.text if gap else "none: another decoding" if len(ways) > 1 else lacks
+            lines.append((name, header(column), mean, scores.n, "" if have is base else text))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
 
@@ -121,21 +140,29 @@ def compare_readings(names: Sequence[str], records: Sequence[RunRecord]) -> list
     def summary(row: str, at: str, metric: str) -> Summary:
         return summarize([*by_seed(f"{metric}{at}", runs[row]).values()])
 
+    own_of = {row: next(iter(have.values())).config["decoding"]["name"] for row, have in runs.items()}
+
     def gap(row: str, at: str, base_at: str) -> Effect | None:
         return None if (row, at) == (base, base_at) else _gap(runs[base], runs[row], error + at, error + base_at)
+
+    def is_same(row: str, at: str) -> bool:
+        return bool(at) or own_of[row] == own_of[base]
 
     cells = [cell for cell in product(runs, called) if by_seed(f"{error}{cell[1]}", runs[cell[0]])]
     means = {cell: summary(*cell, error) for cell in cells}
     table = {(f"{split} {metric_of(error).heading}", ""): [plus_minus(stat, column.format) for stat in means.values()]}
     gaps = dict[tuple[str, str], Effect | None]()
     for way, base_at in (("same reading", None), (called[greedy], greedy)):
-        gaps = {cell: gap(*cell, cell[1] if base_at is None else base_at) for cell in cells}
+        gaps = {
+            cell: gap(*cell, cell[1] if base_at is None else base_at)
+            for cell in cells
+            if base_at is not None or is_same(*cell)
+        }
         over = (f"from {base}", way) if len(runs) > 1 else (f"from {way}", "")
-        table[over] = [difference.short if difference else "" for difference in gaps.values()]
+        table[over] = [difference.short if (difference := gaps.get(cell)) else "" for cell in cells]
     for metric, heading in DETAILS.items():
         values = [summary(*cell, f"{split}/{metric}").mean for cell in cells]
         table[heading] = [f"{value:.3g}" if value else "" for value in values]
-    own_of = {row: next(iter(have.values())).config["decoding"]["name"] for row, have in runs.items()}
     ways = [(row, (called[at] if at else own_of[row]).replace("_", " ")) for row, at in cells]
     frame = pd.DataFrame(table, index=pd.MultiIndex.from_tuples(ways))
     constants = [score for name in CONSTANTS if (score := first.metrics.get(f"{error}:{name}")) is not None]
