@@ -224,6 +224,13 @@ def test_a_folder_of_one_s_own_brings_values_and_no_code(own: Path) -> None:
     with pytest.raises(YAMLError) as caught:
         compose(["dataset=noisy_numbers", "loss=broken"])
     assert re.search(r"while scanning a quoted scalar in .*/loss/broken\.yaml", explain(caught.value))
+    (own / "trainer").mkdir()
+    (own / "trainer" / "quick.yaml").write_text("defaults: [default]\nname: quick\nlr: 1e-3\nmax_steps: 3\n")
+    with pytest.raises(
+        UserError, match=r"/quick\.yaml: scale= comes later and sets lr, max_steps; write .*/scale/NAME"
+    ):
+        use(own)
+    (own / "trainer" / "quick.yaml").unlink()
     # One without choices, with one of ours or with no plain file is refused.
     with pytest.raises(UserError, match="no YAML file in a folder named like a setting: model, "):
         use(own / "model")

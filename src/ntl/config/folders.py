@@ -42,7 +42,17 @@ def use(folder: Path) -> None:
         place = path.relative_to(folder)
         if (CONFIG_DIR / place).is_file():
             raise UserError(f"{path}: {place.parent}={place.stem} exists already; give the file another name.")
+        if place.parts[0] == "trainer" and (lost := sorted({*read_yaml(path)} & _set_by_scales())):
+            raise UserError(f"{path}: scale= comes later and sets {', '.join(lost)}; write {folder}/scale/NAME.yaml.")
     own_folders[:] = [folder.absolute()]
+
+
+def _set_by_scales() -> set[str]:
+    """The settings of the trainer that files of config/scale have."""
+    from yaml import safe_load
+
+    files = [safe_load(path.read_text(encoding="utf-8")) for path in (CONFIG_DIR / "scale").rglob("*.yaml")]
+    return {key for values in files for key in values.get("trainer", {})}
 
 
 def choices(group: str) -> list[str]:
