@@ -174,6 +174,7 @@ def test_bad_input_is_a_value_error(tmp_path: Path) -> None:
             steps(1, **{name: value}).fit(texts, y)
     for name, value, message in (
         ("model", None, "^model=None: give a folder, a hub id, a model or"),
+        ("model", 5, "^model=5: give a folder"),
         ("model", GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1)), r"^model: it .* give \[model, tokenizer"),
         ("decimals", -1, "^decimals=-1: choose auto, or a whole number"),
         ("decimals", 2.5, r"^decimals=2\.5: choose auto"),
@@ -395,6 +396,5 @@ def test_given_weights_adapters_and_a_regression_head(fitted: NumberRegressor, t
         again = steps(2, model=model, lora_rank=2, batch_size=8).fit(texts, y)
         answers.append(again.predict(texts[:5]).tolist())
     assert answers[0] == answers[1] == answers[2]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         assert "regression head" in again.report(texts, y, head=True)[0].index

@@ -9,18 +9,19 @@ from pathlib import Path
 from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.folders import literal
-from ntl.config.identity import plain, recorded
+from ntl.config.identity import plain
 from ntl.config.root import Config
 from ntl.config.settings import quote
 from ntl.results import RunRecord, missing_decodings, read_record, table_runs
-from ntl.results.match import SAVE_MEMORY, leaves, matched_words, override_key, plan_table
-from ntl.results.record import with_weights_of
+from ntl.results.check_record import differences
+from ntl.results.match import SAVE_MEMORY, matched_words, override_key, plan_table
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.runs.folder import BASES, find_base, not_kept
 from ntl.system.errors import UserError
 from ntl.system.messages import logger
 
 OWN_TABLE = "write a table of your own, table=FILE.yaml."
+NO_OTHER_RUN = (*SAVE_MEMORY, "decoding.batch_size", "extra_decodings.")  # they may differ from a row's
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")  # its weights, its tokenizer
 
 
@@ -206,17 +207,9 @@ def as_asked(records: Sequence[RunRecord], runs: Mapping[str, Run]) -> list[RunR
         run = runs.get(record.id) or worded.get((matched_words(tuple(record.overrides)), record.seed))
         if run is None:
             kept.append(record)
-        elif not changed_since(record, run.config):
+        elif all(key.startswith(NO_OTHER_RUN) for key in differences(record, run.config)):
             kept.append(replace(record, overrides=[*run.overrides]) if record.id in runs else record)
     return kept
-
-
-def changed_since(record: RunRecord, config: Config) -> list[str]:
-    """The settings of a record, the contents of files included, that this config would have otherwise."""
-    now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
-    chosen = ("decoding.",) if config.decoding.name == "auto" and "readings" in record.model else ()
-    aside = (*SAVE_MEMORY, "decoding.batch_size", "extra_decodings.", *chosen)
-    return sorted(key for key in now.keys() & then.keys() if now[key] != then[key] and not key.startswith(aside))
 
 
 def _base_of(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -4,12 +4,22 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ntl.config.composition import compose
 from ntl.config.identity import recorded
+from ntl.config.root import Config
 from ntl.results.match import leaves, plan_table, row_records
 from ntl.results.record import RunRecord, unpack_bits, with_weights_of
 from ntl.results.spec import load_table_spec, table_names
+
+
+def differences(record: RunRecord, config: Config) -> dict[str, tuple[Any, Any]]:
+    """The settings, with the contents of files, that a config has otherwise than a record: both values of each."""
+    now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
+    chosen = ("decoding.",) if config.decoding.name == "auto" and "readings" in record.model else ()
+    both = sorted(now.keys() & then.keys())
+    return {key: (now[key], then[key]) for key in both if now[key] != then[key] and not key.startswith(chosen)}
 
 
 def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) -> tuple[list[str], list[str]]:
@@ -21,13 +31,8 @@ def check_record(record: RunRecord, published: Sequence[RunRecord], root: Path) 
     others, faults, filled = [run for run in published if run.id != record.id], list[str](), list[str]()
     # The overrides give the config and the seed.
     config = compose(record.overrides)
-    now, then = leaves(recorded(with_weights_of(record, config))), leaves(record.config)
-    has_chosen = config.decoding.name == "auto" and "readings" in record.model
-    for key in sorted(now.keys() & then.keys()):
-        if now[key] != then[key] and not (has_chosen and key.startswith("decoding.")):
-            faults.append(
-                f"{key} is {json.dumps(then[key])} in its config, and {json.dumps(now[key])} by its overrides"
-            )
+    for key, (now, then) in differences(record, config).items():
+        faults.append(f"{key} is {json.dumps(then)} in its config, and {json.dumps(now)} by its overrides")
     if record.seed != config.seed:
         faults.append(f"its seed is {record.seed}, and {config.seed} by its overrides")
     commit = str(record.git.get("commit") or "")

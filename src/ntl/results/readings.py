@@ -97,20 +97,22 @@ def compare_runs(names: Sequence[str], records: Sequence[RunRecord]) -> "pd.Data
     runs, lines = _by_name(names, records), list[tuple[str, str, str, int, str]]()
     splits = [key.removesuffix("/count") for key in records[0].metrics if key.endswith("/count")]
     base = runs[names[0]]
+    ways = {
+        name: {
+            read_by(run) for run in (*base.values(), *have.values()) if run.config["model"].get("head", "lm") == "lm"
+        }
+        for name, have in runs.items()
+    }
     for (name, have), (split, metric) in product(runs.items(), product(splits, SHOWN)):
         column = _column(records[0], f"{split}/{metric}", f"{split} {metric_of(f'{split}/{metric}').heading}")
         if values := by_seed(column.metric, have):
             scores = summarize([*values.values()])
             mean = plus_minus(scores, column.format) or "undefined"
             mean += f", undefined in {scores.undefined}" if scores.n and scores.undefined else ""
-            lacks = f"none: {'other test data' if base.keys() & have else 'no seed in common'}"
-            ways = {
-                read_by(run)
-                for run in (*base.values(), *have.values())
-                if run.config["model"].get("head", "lm") == "lm"
-            }
-            gap = _gap(base, have, column.metric) if len(ways) < 2 else None
-            text = gap.text if gap else "none: another decoding" if len(ways) > 1 else lacks
+            lacks = "other test data" if base.keys() & have else "no seed in common"
+            is_fair = len(ways[name]) < 2
+            gap = _gap(base, have, column.metric) if is_fair else None
+            text = gap.text if gap else f"none: {lacks if is_fair else 'another decoding'}"
             lines.append((name, header(column), mean, scores.n, "" if have is base else text))
     return pd.DataFrame(lines, columns=["run", "metric", "mean", "n", "effect"]).set_index(["run", "metric"])
 
